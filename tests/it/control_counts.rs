@@ -368,11 +368,14 @@ fn a_policy_in_the_flat_form_is_kept_in_the_words_of_the_file() {
     }));
     assert_eq!(made.status, 200, "{made:?}");
     let document = json!({
-        "by": ["consumer"], "limit": "30/60s", "algorithm": "sliding-window", "when-redis-down": "deny",
+        "by": ["consumer"], "limit": "1/2s", "algorithm": "sliding-window", "when-redis-down": "deny",
         "overshoot": 0,
     });
-    assert_eq!((&made.json()["document"], &made.json()["note"]), (&document, &Value::Null));
-    assert_eq!(node.limit("ann"), 30);
+    assert_eq!(
+        (&made.json()["document"], &made.json()["note"]),
+        (&document, &json!("0.5 per second is counted as 1/2s"))
+    );
+    assert_eq!(node.limit("ann"), 1);
     let config = node.ask("read-1", "GET", "/config", &Value::Null).text();
     assert!(
         config.contains("when-redis-down = \"deny\"") && config.contains("overshoot = \"0%\""),
@@ -390,13 +393,15 @@ fn a_policy_in_the_flat_form_is_kept_in_the_words_of_the_file() {
         let refused = put(body.clone());
         assert!(refused.status == 400 && refused.text().contains(said), "{body}: {refused:?}");
     }
-    assert_eq!(node.limit("ann"), 30);
+    assert_eq!(node.limit("ann"), 1);
     let rounded = put(json!({ "keyType": "userId", "ratePerSec": 1.67, "windowSec": 60 }));
     assert_eq!(rounded.json()["document"]["limit"], "100/60s", "{rounded:?}");
     assert!(
-        rounded.json()["note"].as_str().is_some_and(|it| it.contains("rounded to 100 in 60 s")),
+        rounded.json()["note"].as_str().is_some_and(|it| it.contains("counted as 100/60s")),
         "{rounded:?}"
     );
+    let decimal = put(json!({ "by": ["consumer"], "limit": ["1.67/s", "100/m"] }));
+    assert_eq!(decimal.json()["note"], "1.67/s is counted as 5/3s", "{decimal:?}");
 }
 
 /// The only window of a policy, as a node shows its usage.

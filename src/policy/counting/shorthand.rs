@@ -28,8 +28,8 @@ pub struct Shorthand {
     /// Who is counted; empty where nothing is written.
     pub by: Vec<Dimension>,
     pub has_burst: bool,
-    /// The window is in whole units over a longer period than its text, which has a decimal number.
-    pub is_decimal: bool,
+    /// The text in whole units, if it has a decimal number: `5/3s by ip` of `1.67/s by ip`.
+    pub counted_as: Option<String>,
 }
 
 /// What is wrong with a limit, and where.
@@ -184,7 +184,7 @@ fn read(text: &str) -> Result<Shorthand, Error> {
         reader.end()?;
         // Any period would do, because it is no part of what it says.
         let window = Quota::new(Algorithm::Concurrency, limit, NonZeroU64::MIN, limit);
-        return Ok(Shorthand { window, by, has_burst: false, is_decimal: false });
+        return Ok(Shorthand { window, by, has_burst: false, counted_as: None });
     }
     let is_decimal = rate.scale > 1;
     let period = reader.period()?;
@@ -196,6 +196,8 @@ fn read(text: &str) -> Result<Shorthand, Error> {
         }
         Period::Calendar(_) => (rate.whole(ShorthandProblem::ZeroLimit)?, NonZeroU64::MIN),
     };
+    let counted_as = is_decimal
+        .then(|| format!("{limit}/{}{}", show_period(period_ns.get() / 1_000_000_000), reader.rest()));
     let burst = if reader.takes_word("burst") { Some(reader.burst()?) } else { None };
     let by = if reader.takes_word("by") { reader.dimensions()? } else { Vec::new() };
     reader.end()?;
@@ -203,7 +205,7 @@ fn read(text: &str) -> Result<Shorthand, Error> {
     if let Period::Calendar(unit) = period {
         window = window.on_calendar(Calendar::new(unit, Zone::utc(), 0));
     }
-    Ok(Shorthand { window, by, has_burst: burst.is_some(), is_decimal })
+    Ok(Shorthand { window, by, has_burst: burst.is_some(), counted_as })
 }
 
 /// A period as it is written.
@@ -611,6 +613,17 @@ impl<'t> ShorthandReader<'t> {
     }
 }
 
+/// A period in the largest unit that divides it.
+pub fn show_period(seconds: u64) -> String {
+    let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
+    let (unit_seconds, unit) =
+        units.into_iter().find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit)).unwrap_or((1, "s"));
+    match seconds / unit_seconds {
+        1 => unit.to_owned(),
+        count => format!("{count}{unit}"),
+    }
+}
+
 fn unit_ns(unit: &str) -> Option<u64> {
     let seconds = match unit {
         "s" | "sec" | "second" | "seconds" => 1,
@@ -850,7 +863,9 @@ mod tests {
                 (limit, seconds * 1_000_000_000),
                 "{text}"
             );
-            assert!(read.is_decimal, "{text}");
+            let meant = read.counted_as.expect("it is decimal");
+            let whole = parse(&meant).expect("a limit");
+            assert_eq!((whole.window, whole.counted_as), (read.window, None), "{meant}");
         }
         for (text, problem) in [
             ("0.000001/s", ShorthandProblem::TooSlow),

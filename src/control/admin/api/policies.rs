@@ -22,6 +22,7 @@ use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::PolicyRow;
 use base::words;
+use policy::counting::shorthand;
 
 /// A policy to write: in the form of gateway.toml, or in the flat form.
 #[derive(JsonSchema)]
@@ -45,7 +46,7 @@ struct PolicyKeys {}
 struct WrittenPolicy {
     #[serde(flatten)]
     row: PolicyRow,
-    /// The value that a limit of the flat form was rounded to.
+    /// What decimal rates count as, in whole units.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
 }
@@ -121,7 +122,10 @@ pub(in crate::admin) async fn put(
     let is_flat = flat_policy::is_flat(&body.fields);
     let (document, note) = match is_flat {
         true => flat_policy::policy(&id, body.fields).map_err(AdminRefusal::Invalid)?,
-        false => (body.fields.whole(), None),
+        false => {
+            let note = body.fields.get("limit").and_then(counted_as);
+            (body.fields.whole(), note)
+        }
     };
     let checked = change.check(Proposal::Policy { name: id.clone(), document: Some(document.clone()) }).await;
     checked.map_err(|refusal| if is_flat { refusal.of_whole() } else { refusal })?;
@@ -133,6 +137,21 @@ pub(in crate::admin) async fn put(
     }
     let put = change.database.put_policy(&change.by, &id, document, change.expected).await?;
     change.published(put.version, &WrittenPolicy { row: put, note }).await
+}
+
+/// What each limit with a decimal rate counts as.
+pub(super) fn counted_as(limit: &Value) -> Option<String> {
+    let notes: Vec<String> = match limit {
+        Value::String(text) => {
+            let counted = shorthand::parse(text).ok().and_then(|read| read.counted_as);
+            counted.map(|counted| format!("{text} is counted as {counted}")).into_iter().collect()
+        }
+        Value::Array(limits) => limits.iter().filter_map(counted_as).collect(),
+        // Of tiers.
+        Value::Object(limits) => limits.values().filter_map(counted_as).collect(),
+        _ => return None,
+    };
+    (!notes.is_empty()).then(|| notes.join("; "))
 }
 
 pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {

@@ -11,6 +11,7 @@ use super::answer::{self, Answer};
 use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
+use super::policies;
 use super::reading::path::PathValues;
 use super::reading::query::Query;
 use crate::admin::control::Proposal;
@@ -67,7 +68,7 @@ struct TierLimitBody {
 struct WrittenTierLimit {
     #[serde(flatten)]
     limit: TierLimit,
-    /// What may be a mistake.
+    /// What may be a mistake, and what a decimal rate counts as.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
 }
@@ -110,10 +111,12 @@ pub(in crate::admin) async fn put(
     PathValues([tier, resource]): PathValues<2>,
     body: JsonBody,
 ) -> Answer {
+    let counted = body.fields.get("limit").and_then(policies::counted_as);
     let new = body.read::<TierLimitBody>()?.of(tier, resource)?;
     change.check(proposal(&new.tier, &new.resource, Some(new.clone()))).await?;
     // Asked before it is written, because then it is a tier.
-    let hint = change.of_new_tier(&new.tier);
+    let hints: Vec<String> = counted.into_iter().chain(change.of_new_tier(&new.tier)).collect();
+    let hint = (!hints.is_empty()).then(|| hints.join("; "));
     if change.is_dry_run {
         let old: Option<TierLimit> = change.database.row(&key(&new.tier, &new.resource)).await?;
         return change.dry_run(old, shown(&new, hint));
