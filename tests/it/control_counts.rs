@@ -335,6 +335,9 @@ fn a_consumer_has_the_limit_that_was_set_for_one_policy_until_it_is_deleted() {
     let dry =
         node.ask("operate-1", "PUT", &format!("{path}?dry-run=true"), &json!({ "limit": 50, "reason": "x" }));
     assert_eq!((dry.status, &dry.json()["new"]["limit"]), (200, &json!(50)));
+    let logged = |start: &str| node.0.stderr().iter().filter(|line| line.contains(start)).count();
+    eventually("the dry run is logged as one", || (logged("admin dry run, nothing changed") == 1).then_some(()));
+    assert_eq!(logged("admin change"), 0);
     let made = put(50);
     assert_eq!((made.status, &made.json()["limit"]), (200, &json!(50)), "{made:?}");
     assert_eq!((node.limit("ann"), node.limit("bob")), (50, 5));

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::reading::conditions::etag;
+use crate::admin::gate::DryRunAnswer;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::reply;
 
@@ -74,6 +75,7 @@ pub(in crate::admin) fn json(shown: &impl Serialize) -> Response<Body> {
 pub(in crate::admin) fn dry_run(old: Value, new: Value) -> Response<Body> {
     let version = old["version"].as_i64();
     let mut answer = json(&DryRun { dry_run: true, old, new });
+    answer.extensions_mut().insert(DryRunAnswer);
     if let Some(version) = version {
         answer.headers_mut().insert(ETAG, etag(version));
     }
