@@ -468,7 +468,8 @@ fn suggest_counts_the_keys_that_a_replay_of_its_windows_refuses() {
         let asked = ["suggest", "--log", "access.log", "--by", "ip", "--refuse", share];
         let shown = text(&sluicegate(&directory, &asked).stdout);
         directory.write("gateway.toml", limited(&shown, "\"suggested-ip\""));
-        let denied = policy(&replayed(&directory, &["--log", "access.log"]), "suggested-ip")["keys-denied"].clone();
+        let denied =
+            policy(&replayed(&directory, &["--log", "access.log"]), "suggested-ip")["keys-denied"].clone();
         assert!(shown.contains(&format!("refuse {denied} of the keys")), "{share}, {denied}: {shown}");
     }
 }

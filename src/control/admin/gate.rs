@@ -175,8 +175,13 @@ impl ChangeLine {
 
 impl Drop for ChangeLine {
     fn drop(&mut self) {
-        let ChangeLine { client: RequestAuthor { who, from, request_id, .. }, path, method, status, is_dry_run } =
-            self;
+        let ChangeLine {
+            client: RequestAuthor { who, from, request_id, .. },
+            path,
+            method,
+            status,
+            is_dry_run,
+        } = self;
         let from = from.map(tracing::field::display);
         let what = match status {
             Some(400..) => "admin change refused",
