@@ -191,6 +191,11 @@ fn overrides_and_assigned_tiers_hold_for_checks() {
         node.check(&body)["remaining"].clone()
     };
     assert_eq!((plan(json!({})), plan(json!({ "tier": "pro" }))), (json!(2), json!(29)));
+    let body = json!({ "policy": "plans", "key": "ann", "tier": "por" });
+    let unknown = node.ask("operate-1", "POST", "/v1/limits:check", &body);
+    assert!(unknown.status == 422 && unknown.text().contains("did you mean `pro`?"), "{unknown:?}");
+    let unknown = node.ask("read-1", "GET", "/v1/usage/consumer/ann?tier=por", &Value::Null);
+    assert!(unknown.status == 404 && unknown.text().contains("did you mean `pro`?"), "{unknown:?}");
     let put = node.ask("operate-1", "PUT", "/v1/consumers/ann/tier", &json!({ "tier": "pro" }));
     assert_eq!((put.status, plan(json!({})), plan(json!({ "tier": "free" }))), (200, json!(29), json!(29)));
     let by_tenant = |tenant: &str| {
@@ -336,7 +341,9 @@ fn a_consumer_has_the_limit_that_was_set_for_one_policy_until_it_is_deleted() {
         node.ask("operate-1", "PUT", &format!("{path}?dry-run=true"), &json!({ "limit": 50, "reason": "x" }));
     assert_eq!((dry.status, &dry.json()["new"]["limit"]), (200, &json!(50)));
     let logged = |start: &str| node.0.stderr().iter().filter(|line| line.contains(start)).count();
-    eventually("the dry run is logged as one", || (logged("admin dry run, nothing changed") == 1).then_some(()));
+    eventually("the dry run is logged as one", || {
+        (logged("admin dry run, nothing changed") == 1).then_some(())
+    });
     assert_eq!(logged("admin change"), 0);
     let made = put(50);
     assert_eq!((made.status, &made.json()["limit"]), (200, &json!(50)), "{made:?}");
@@ -757,6 +764,30 @@ fn a_grant_without_redis_is_refused_and_a_reset_needs_none() {
     let audit = nodes[0].ask("read-1", "GET", "/v1/audit?what=reset/consumer/ann", &Value::Null).json();
     assert_eq!(audit["items"].as_array().map(Vec::len), Some(1), "what was refused is not there: {audit}");
     assert_eq!(nodes[0].check(&json!({ "policy": "fleet", "key": "ann" }))["allowed"], true);
+}
+
+#[test]
+fn the_edge_of_a_window_belongs_to_the_new_one() {
+    for window in ["limit = \"3/day\"", "limit = \"3/d\"\nalgorithm = \"fixed-window\""] {
+        let node = Node::start(&format!("[policy.edge]\nby = [\"consumer\"]\n{window}\n"));
+        let short = |now: Value| {
+            let body = json!({ "policyId": "edge", "key": "ann", "now": now });
+            node.ask("operate-1", "POST", "/v1/is-allowed", &body).json()
+        };
+        let spent: Vec<Value> = (0..3).map(|_| short(Value::Null)).collect();
+        let edge = spent[2]["resetAt"].as_str().expect("it resets").to_owned();
+        assert!(edge.ends_with("T00:00:00.000000Z"), "{spent:?}");
+        let after = edge.replace("T00:00:00.000000Z", "T00:00:00.000001Z");
+        for now in [&edge, &after] {
+            let then = short(json!(now));
+            assert_eq!((&then["allowed"], &then["remaining"]), (&json!(true), &json!(2)), "{window}: {then}");
+            let body = json!({ "policy": "edge", "key": "ann", "dry": true, "now": now });
+            let dry = node.check(&body);
+            assert_eq!((&dry["allowed"], &dry["reset_at"]), (&json!(true), &then["resetAt"]), "{dry}");
+            assert_ne!(dry["reset_at"], edge, "the next window ends later");
+        }
+        assert_eq!(short(Value::Null)["allowed"], false);
+    }
 }
 
 #[test]
