@@ -67,6 +67,9 @@ pub enum ShorthandProblem {
     /// A number with letters behind it.
     #[error("`{found}` is not part of a number")]
     Letters { found: String },
+    /// A word for no limit.
+    #[error("`{found}` is not a limit")]
+    Unlimited { found: String },
     #[error("a limit of 0 admits nothing")]
     ZeroLimit,
     #[error("a burst of 0 admits nothing")]
@@ -127,10 +130,16 @@ impl ShorthandProblem {
             ShorthandProblem::TooSlow => "write a longer period, for example `1/30d`",
             ShorthandProblem::Letters { .. } => "write its digits, for example `10_000/d`",
             ShorthandProblem::TooLarge => "write a smaller number",
-            ShorthandProblem::Negative
-            | ShorthandProblem::ZeroLimit
-            | ShorthandProblem::ZeroBurst
-            | ShorthandProblem::ZeroPeriod => "write 1 or more",
+            ShorthandProblem::ZeroLimit => {
+                "write 1 or more; to refuse every request of a client, block it: `sluicegate ctl block add`"
+            }
+            ShorthandProblem::Unlimited { .. } => {
+                "write `limit = []` for a tier or a route without a limit; to lift the limits of a client, use `exempt` of \
+                 the policy or `sluicegate ctl unlimited add`"
+            }
+            ShorthandProblem::Negative | ShorthandProblem::ZeroBurst | ShorthandProblem::ZeroPeriod => {
+                "write 1 or more"
+            }
             ShorthandProblem::NoBurst => "write it like `5/s burst 10`",
             ShorthandProblem::UnknownUnit { .. } => {
                 "write s, m, h or d, with a number if needed: `10s`, `30d`; or day, week, month or year without one"
@@ -383,6 +392,9 @@ const FOREIGN_DIMENSIONS: [(&str, &str); 4] = [
     ("path uri url endpoint routes service", "route"),
 ];
 
+/// What others call no limit.
+const UNLIMITED: [&str; 6] = ["unlimited", "infinite", "infinity", "none", "no limit", "off"];
+
 /// What others call requests in flight.
 const CONCURRENT: [&str; 8] = [
     "inflight",
@@ -458,6 +470,9 @@ impl<'t> ShorthandReader<'t> {
             self.error_here(match digits {
                 Some(true) => ShorthandProblem::Negative,
                 None if self.rest().is_empty() => ShorthandProblem::Empty,
+                None if UNLIMITED.contains(&self.rest().trim_end().to_ascii_lowercase().as_str()) => {
+                    ShorthandProblem::Unlimited { found: self.rest().trim_end().to_owned() }
+                }
                 _ => ShorthandProblem::NoNumber,
             })
         })?;
@@ -790,6 +805,12 @@ mod tests {
     fn says_what_is_wrong_and_where() {
         assert_eq!(error(""), ("", ShorthandProblem::Empty));
         assert_eq!(error("fast"), ("fast", ShorthandProblem::NoNumber));
+        for text in ["unlimited", "None", "no limit "] {
+            let problem = parse(text).expect_err("it is no number").problem;
+            assert_eq!(problem, ShorthandProblem::Unlimited { found: text.trim_end().to_owned() });
+            assert!(problem.hint().contains("ctl unlimited add"));
+        }
+        assert!(error("0/s").1.hint().contains("ctl block add"));
         assert_eq!(error("-5/s"), ("-5/s", ShorthandProblem::Negative));
         assert_eq!(error("_5/s"), ("_5/s", ShorthandProblem::NoNumber));
         assert_eq!(error("0/s"), ("0", ShorthandProblem::ZeroLimit));

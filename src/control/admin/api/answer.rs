@@ -28,6 +28,33 @@ pub(in crate::admin) struct DryRun {
     new: Value,
 }
 
+/// Of a change that is stored but not in force. Written into the answer by [`published`](super::change::ChangeRequest::published).
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::admin) struct Standing {
+    /// `false`: it is stored, and waits for a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_force: Option<bool>,
+    /// Why it is not in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_force_error: Option<String>,
+}
+
+/// A deletion of which more is to be said than that it is done.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(extend("examples" = [json!({ "in-force": false, "in-force-error": "gateway.toml cannot be read" })]))]
+pub(in crate::admin) struct Deletion {
+    /// Whether the deletion is in force. `false`: it is stored, and waits for a file.
+    pub in_force: bool,
+    /// Why it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_force_error: Option<String>,
+    /// What may be a mistake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
+}
+
 pub(super) fn dry_run_parameter() -> Value {
     json!({
         "name": "dry-run", "in": "query", "required": false, "schema": { "type": "boolean" },

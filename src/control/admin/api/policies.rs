@@ -1,5 +1,6 @@
 //! `/v1/policies`: policies that go before those of gateway.toml, in its words.
 
+use std::future;
 use std::sync::Arc;
 
 use axum::extract::State as Of;
@@ -9,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::answer;
-use super::answer::Answer;
+use super::answer::{Answer, Standing};
 use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
@@ -49,6 +50,8 @@ struct WrittenPolicy {
     /// What decimal rates count as, in whole units.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
+    #[serde(flatten)]
+    standing: Standing,
 }
 
 /// A policy of the database, or of gateway.toml.
@@ -88,7 +91,7 @@ pub(super) fn describe(document: &mut Document) {
         .operation("DELETE /v1/policies/{id}", "delete-policy")
         .about("Deletes a policy of the database; the policy of the same name in gateway.toml applies again. Refused \
                  if routes name it and gateway.toml has none.")
-        .deletes();
+        .unpublishes();
 }
 
 pub(in crate::admin) async fn list(Query(wanted): Query<PageQuery>, rows: RowReader) -> Answer {
@@ -136,7 +139,7 @@ pub(in crate::admin) async fn put(
         return change.dry_run(old, shown);
     }
     let put = change.database.put_policy(&change.by, &id, document, change.expected).await?;
-    change.published(put.version, &WrittenPolicy { row: put, note }).await
+    change.published(put.version, &WrittenPolicy { row: put, note, standing: Standing::default() }).await
 }
 
 /// What each limit with a decimal rate counts as.
@@ -157,7 +160,7 @@ pub(super) fn counted_as(limit: &Value) -> Option<String> {
 pub(in crate::admin) async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
     change.database.row::<PolicyRow>(&id).await?.ok_or(NOT_FOUND)?;
     change.check(Proposal::Policy { name: id.clone(), document: None }).await?;
-    change.unpublish::<PolicyRow>(&id, NOT_FOUND).await
+    change.unpublish::<PolicyRow>(&id, NOT_FOUND, future::ready(None)).await
 }
 
 const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("the database has no policy of this name");
