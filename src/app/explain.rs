@@ -26,7 +26,7 @@ use base::identity::NOBODY;
 use base::ids::IdVec;
 use config::{counted_as, show_share, show_size};
 use control::admin::ExplainRequest;
-pub(crate) use dry_check::{blocked, lacking, look_ahead, seconds};
+pub(crate) use dry_check::{blocked, lacking, later, look_ahead, seconds};
 use gateway::proxy::config::ClientIp;
 use gateway::proxy::pipeline;
 use gateway::service::config::ListenerConfig;

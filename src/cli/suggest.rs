@@ -126,9 +126,10 @@ fn policy(suggestion: &Suggestion, names: &mut Vec<String>) -> String {
     }
     let _ = write!(
         shown,
-        "# {} of {} by {who}; these windows refuse {} of the keys ({}) and ",
+        "# {} of {} by {who}; these windows refuse {}{} of the keys ({}) and ",
         requests(suggestion.requests),
         text::counted(suggestion.callers, "key", "keys"),
+        if suggestion.refused_requests.is_some() { "" } else { "about " },
         suggestion.refused,
         text::share(suggestion.refused, suggestion.callers)
     );

@@ -219,6 +219,18 @@ mod tests {
     }
 
     #[test]
+    fn a_row_does_not_change_the_tier_of_clients_without_one() {
+        for row in [row("prooo", "shared", 1), row("prooo", "*", 1), row("pro", "shared", 1)] {
+            let rows = [RowDocument::tier(&row).expect("TOML")];
+            let loaded = by_tier("default", &rows).expect("valid");
+            let mut policies = loaded.config.policies.iter();
+            let shared = policies.find(|policy| policy.name == "shared").expect("it is there");
+            let default = shared.tiers.as_ref().map(|tiers| tiers.default.as_str());
+            assert_eq!(default, Some("free"), "{} of {}", row.tier, row.resource);
+        }
+    }
+
+    #[test]
     fn a_row_with_an_algorithm_counts_by_it() {
         let bucket = TierRow { algorithm: Some("token-bucket"), ..row("pro", "plain", 10) };
         let fixed = TierRow { algorithm: Some("fixed-window"), ..row("pro", "*", 10) };

@@ -642,7 +642,7 @@ fn what_cannot_be_meant_draws_a_warning() {
             "4:9",
             "`1.67/s` is counted as 5/3s",
         ),
-        ("[[route]]\nto = \"echo\"\nlimit = \"0.5/s by ip\"\n".to_owned(), "3:9", "write `1/2s burst 1`"),
+        ("[[route]]\nto = \"echo\"\nlimit = \"0.5/s by ip\"\n".to_owned(), "3:9", "write `1/2s by ip`"),
         (format!("[policy.p]\nby = []\nlimit = \"1/s\"\n{echo}"), "1:9", "no route uses the policy `p`"),
         (format!("[upstream.u]\nservers = \"http://a\"\n{echo}"), "1:11", "no route uses the upstream `u`"),
         (format!("[auth.m]\nkind = \"anonymous\"\n{echo}"), "1:7", "no route uses the method `m`"),

@@ -191,6 +191,11 @@ fn overrides_and_assigned_tiers_hold_for_checks() {
         node.check(&body)["remaining"].clone()
     };
     assert_eq!((plan(json!({})), plan(json!({ "tier": "pro" }))), (json!(2), json!(29)));
+    let body = json!({ "policy": "plans", "key": "ann", "tier": "por" });
+    let unknown = node.ask("operate-1", "POST", "/v1/limits:check", &body);
+    assert!(unknown.status == 422 && unknown.text().contains("did you mean `pro`?"), "{unknown:?}");
+    let unknown = node.ask("read-1", "GET", "/v1/usage/consumer/ann?tier=por", &Value::Null);
+    assert!(unknown.status == 404 && unknown.text().contains("did you mean `pro`?"), "{unknown:?}");
     let put = node.ask("operate-1", "PUT", "/v1/consumers/ann/tier", &json!({ "tier": "pro" }));
     assert_eq!((put.status, plan(json!({})), plan(json!({ "tier": "free" }))), (200, json!(29), json!(29)));
     let by_tenant = |tenant: &str| {
@@ -335,6 +340,11 @@ fn a_consumer_has_the_limit_that_was_set_for_one_policy_until_it_is_deleted() {
     let dry =
         node.ask("operate-1", "PUT", &format!("{path}?dry-run=true"), &json!({ "limit": 50, "reason": "x" }));
     assert_eq!((dry.status, &dry.json()["new"]["limit"]), (200, &json!(50)));
+    let logged = |start: &str| node.0.stderr().iter().filter(|line| line.contains(start)).count();
+    eventually("the dry run is logged as one", || {
+        (logged("admin dry run, nothing changed") == 1).then_some(())
+    });
+    assert_eq!(logged("admin change"), 0);
     let made = put(50);
     assert_eq!((made.status, &made.json()["limit"]), (200, &json!(50)), "{made:?}");
     assert_eq!((node.limit("ann"), node.limit("bob")), (50, 5));
@@ -368,11 +378,14 @@ fn a_policy_in_the_flat_form_is_kept_in_the_words_of_the_file() {
     }));
     assert_eq!(made.status, 200, "{made:?}");
     let document = json!({
-        "by": ["consumer"], "limit": "30/60s", "algorithm": "sliding-window", "when-redis-down": "deny",
+        "by": ["consumer"], "limit": "1/2s", "algorithm": "sliding-window", "when-redis-down": "deny",
         "overshoot": 0,
     });
-    assert_eq!((&made.json()["document"], &made.json()["note"]), (&document, &Value::Null));
-    assert_eq!(node.limit("ann"), 30);
+    assert_eq!(
+        (&made.json()["document"], &made.json()["note"]),
+        (&document, &json!("0.5 per second is counted as 1/2s"))
+    );
+    assert_eq!(node.limit("ann"), 1);
     let config = node.ask("read-1", "GET", "/config", &Value::Null).text();
     assert!(
         config.contains("when-redis-down = \"deny\"") && config.contains("overshoot = \"0%\""),
@@ -390,13 +403,15 @@ fn a_policy_in_the_flat_form_is_kept_in_the_words_of_the_file() {
         let refused = put(body.clone());
         assert!(refused.status == 400 && refused.text().contains(said), "{body}: {refused:?}");
     }
-    assert_eq!(node.limit("ann"), 30);
+    assert_eq!(node.limit("ann"), 1);
     let rounded = put(json!({ "keyType": "userId", "ratePerSec": 1.67, "windowSec": 60 }));
     assert_eq!(rounded.json()["document"]["limit"], "100/60s", "{rounded:?}");
     assert!(
-        rounded.json()["note"].as_str().is_some_and(|it| it.contains("rounded to 100 in 60 s")),
+        rounded.json()["note"].as_str().is_some_and(|it| it.contains("counted as 100/60s")),
         "{rounded:?}"
     );
+    let decimal = put(json!({ "by": ["consumer"], "limit": ["1.67/s", "100/m"] }));
+    assert_eq!(decimal.json()["note"], "1.67/s is counted as 5/3s", "{decimal:?}");
 }
 
 /// The only window of a policy, as a node shows its usage.
@@ -749,6 +764,30 @@ fn a_grant_without_redis_is_refused_and_a_reset_needs_none() {
     let audit = nodes[0].ask("read-1", "GET", "/v1/audit?what=reset/consumer/ann", &Value::Null).json();
     assert_eq!(audit["items"].as_array().map(Vec::len), Some(1), "what was refused is not there: {audit}");
     assert_eq!(nodes[0].check(&json!({ "policy": "fleet", "key": "ann" }))["allowed"], true);
+}
+
+#[test]
+fn the_edge_of_a_window_belongs_to_the_new_one() {
+    for window in ["limit = \"3/day\"", "limit = \"3/d\"\nalgorithm = \"fixed-window\""] {
+        let node = Node::start(&format!("[policy.edge]\nby = [\"consumer\"]\n{window}\n"));
+        let short = |now: Value| {
+            let body = json!({ "policyId": "edge", "key": "ann", "now": now });
+            node.ask("operate-1", "POST", "/v1/is-allowed", &body).json()
+        };
+        let spent: Vec<Value> = (0..3).map(|_| short(Value::Null)).collect();
+        let edge = spent[2]["resetAt"].as_str().expect("it resets").to_owned();
+        assert!(edge.ends_with("T00:00:00.000000Z"), "{spent:?}");
+        let after = edge.replace("T00:00:00.000000Z", "T00:00:00.000001Z");
+        for now in [&edge, &after] {
+            let then = short(json!(now));
+            assert_eq!((&then["allowed"], &then["remaining"]), (&json!(true), &json!(2)), "{window}: {then}");
+            let body = json!({ "policy": "edge", "key": "ann", "dry": true, "now": now });
+            let dry = node.check(&body);
+            assert_eq!((&dry["allowed"], &dry["reset_at"]), (&json!(true), &then["resetAt"]), "{dry}");
+            assert_ne!(dry["reset_at"], edge, "the next window ends later");
+        }
+        assert_eq!(short(Value::Null)["allowed"], false);
+    }
 }
 
 #[test]

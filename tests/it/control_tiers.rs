@@ -128,6 +128,33 @@ fn a_row_is_in_force_with_its_answer_and_gone_with_its_deletion() {
 }
 
 #[test]
+fn a_new_tier_changes_nobody_elses_limit_and_its_answer_names_the_others() {
+    let node = Node::start();
+    let put = node.ask(
+        "admin-1",
+        "PUT",
+        "/v1/tiers/prooo/calls",
+        &json!({ "limit-value": 1, "window-seconds": 3_600 }),
+    );
+    assert_eq!((put.status, node.limits("eve", "/")), (200, vec![2]), "{put:?}");
+    assert!(put.text().contains("write `free` or `pro` to change another"), "{put:?}");
+}
+
+#[test]
+fn a_limit_of_nothing_and_one_without_end_say_what_to_use_instead() {
+    let node = Node::start();
+    for (path, body, said) in [
+        ("tiers/pro/calls", json!({ "limit-value": 0, "window-seconds": 60 }), "`POST /v1/overrides`"),
+        ("tiers/pro/calls", json!({ "limit": "0/m" }), "ctl block add"),
+        ("policies/calls", json!({ "limit": "0/m", "by": ["ip"] }), "ctl block add"),
+        ("policies/calls", json!({ "limit": "unlimited", "by": ["ip"] }), "ctl unlimited add"),
+    ] {
+        let put = node.ask("admin-1", "PUT", &format!("/v1/{path}"), &body);
+        assert!(matches!(put.status, 400 | 422) && put.text().contains(said), "{body}: {put:?}");
+    }
+}
+
+#[test]
 fn a_limit_as_in_the_file_may_be_of_the_calendar() {
     let node = Node::start();
     let put = |path: &str, body: Value| node.ask("admin-1", "PUT", path, &body);

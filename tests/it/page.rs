@@ -156,7 +156,7 @@ fn time_of(since_1970: Duration) -> String {
 /// A policy, and a route that it limits. Directories are the gateways' own.
 const CONFIG: &str = r#"
 [policy.calls]
-limit = "1/h"
+limit = "2/h burst 1"
 by = ["header:x-user"]
 
 [tier.pro]

@@ -440,6 +440,40 @@ fn what_is_suggested_can_be_pasted_and_refuses_no_more_callers_than_asked_for() 
     assert_eq!(policy(&replayed(&directory, &["--log", "access.log"]), "suggested-ip")["keys-denied"], 1);
 }
 
+/// Forty callers with 30 to 69 requests each, some close together.
+fn uneven() -> String {
+    let mut random = 12_345_u64;
+    let callers = (0..40).flat_map(|caller| (0..30 + caller).map(move |_| caller));
+    let mut requests: Vec<(u64, u64)> = callers
+        .map(|caller| {
+            random = (random * 1_103_515_245 + 12_345) % (1 << 31);
+            (random % 86_400 / 3_000 * 3_000 + random / 86_400 % 240, caller)
+        })
+        .collect();
+    requests.sort_unstable();
+    let line = |(second, caller): &(u64, u64)| {
+        let (hour, minute, second) = (second / 3_600, second / 60 % 60, second % 60);
+        format!(
+            "192.0.2.{caller} - - [20/Nov/2026:{hour:02}:{minute:02}:{second:02} +0000] \"GET /a/ HTTP/1.1\" 200 10\n"
+        )
+    };
+    requests.iter().map(line).collect()
+}
+
+#[test]
+fn suggest_counts_the_keys_that_a_replay_of_its_windows_refuses() {
+    let directory = Directory::new();
+    directory.write("access.log", uneven());
+    for share in ["5%", "10%", "20%", "40%"] {
+        let asked = ["suggest", "--log", "access.log", "--by", "ip", "--refuse", share];
+        let shown = text(&sluicegate(&directory, &asked).stdout);
+        directory.write("gateway.toml", limited(&shown, "\"suggested-ip\""));
+        let denied =
+            policy(&replayed(&directory, &["--log", "access.log"]), "suggested-ip")["keys-denied"].clone();
+        assert!(shown.contains(&format!("refuse {denied} of the keys")), "{share}, {denied}: {shown}");
+    }
+}
+
 #[test]
 fn each_route_may_have_limits_of_its_own() {
     let directory = Directory::new();

@@ -45,7 +45,7 @@ with chromium() as browser:
             for _ in range(3):
                 ask(gateway + "/a", headers={"x-user": "alice"})
             expect(page.at("#upstreams")).to_contain_text("refused", timeout=SOON_MS)
-            expect(page.at("#recent")).to_contain_text("calls: 1 in", timeout=SOON_MS)
+            expect(page.at("#recent")).to_contain_text("calls: 2 per hour, 1 at once", timeout=SOON_MS)
             assert is_within(page, "#upstreams", "#upstreams tbody tr td:last-child"), f"the failure is cut at {width}"
             if width in (420, 1280, 1400):
                 assert is_within(page, "#recent", "#recent tbody tr td:nth-child(3)"), f"the reason is cut at {width}"

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use tokio::task::yield_now;
 
 use super::sources::{Clocks, Counts};
-use crate::explain::{blocked, lacking, look_ahead, seconds};
+use crate::explain::{blocked, lacking, later, look_ahead, seconds};
 use base::{clock, words};
 use control::admin::{CheckQuestion, CheckResult, ViolatedWindow};
 use control::database::Time;
@@ -241,7 +241,7 @@ fn refuse_together(verdicts: &mut [CheckResult]) {
 impl Ready<'_> {
     /// So much later on the wall clock.
     fn after(&self, ns: u64) -> Time {
-        self.wall.after(Duration::from_nanos(ns))
+        later((self.now_ns, self.wall), ns)
     }
 }
 

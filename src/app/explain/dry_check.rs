@@ -53,7 +53,7 @@ pub(crate) async fn look_ahead(
     let deciding = |limit: &&Limit| limit.charge.world() == TrialSet::OWN;
     let binding = longest.or(limits.iter().filter(deciding).min_by_key(|limit| limit.remaining));
     let remaining = binding.and_then(|limit| limit.remaining);
-    let reset_at = binding.and_then(reset_ns).map(|ns| wall.after(Duration::from_nanos(ns)));
+    let reset_at = binding.and_then(reset_ns).map(|ns| later((now_ns, wall), ns));
     let Some(limited) = limited else {
         let delay_ns = limits.iter().filter(|limit| !limit.shadow).map(|limit| limit.delay_ns).max();
         return CheckResult::Allowed {
@@ -88,11 +88,16 @@ pub(crate) fn blocked(by: &Arc<Override>, now_ns: u64, wall: Time) -> CheckResul
     let left_ns = by.left_ns(now_ns);
     CheckResult::Refused {
         remaining: Some(0),
-        reset_at: left_ns.map(|left_ns| wall.after(Duration::from_nanos(left_ns))),
+        reset_at: left_ns.map(|left_ns| later((now_ns, wall), left_ns)),
         retry_after_seconds: left_ns.map(seconds),
         violated: Vec::new(),
         blocked: Some(OverrideView::alone(by, now_ns).sentence()),
     }
+}
+
+/// So much after a moment, whose reading of the wall has no part of a microsecond, and the other has.
+pub(crate) fn later((now_ns, wall): (u64, Time), ns: u64) -> Time {
+    wall.after(Duration::from_nanos(ns.saturating_add(now_ns % 1_000)))
 }
 
 /// Whole seconds, never early, so that who heeds them is not refused again.

@@ -3,6 +3,7 @@
 use anyhow::{anyhow, bail};
 use config::limits::limit_text;
 use http::Method;
+use policy::counting::shorthand;
 use policy::definition::BY_CALENDAR;
 use serde_json::{Map, Value, json};
 
@@ -117,7 +118,7 @@ pub(super) fn list(page: &Map<String, Value>) -> String {
 fn limit_of(row: &Value) -> Option<String> {
     let (units, seconds) = (row["limit-value"].as_u64()?, row["window-seconds"].as_u64()?);
     let unit = row["algorithm"].as_str().and_then(|word| word.strip_prefix(BY_CALENDAR));
-    let period = unit.map_or_else(|| limit_text::show_period(seconds), str::to_owned);
+    let period = unit.map_or_else(|| shorthand::show_period(seconds), str::to_owned);
     Some(format!("{}/{period}", limit_text::show_units(units)))
 }
 

@@ -1,6 +1,7 @@
 //! Writes limits as [`shorthand`](policy::counting::shorthand) reads them.
 
 use limit::{Algorithm, Quota};
+use policy::counting::shorthand::show_period;
 
 /// Writes a window: `100/m burst 20`, or `5/10s` if it has no bucket.
 pub fn show_window(window: &Quota) -> String {
@@ -21,16 +22,5 @@ pub fn show_units(units: u64) -> String {
     match units {
         0..1_000 => units.to_string(),
         _ => format!("{}_{:03}", show_units(units / 1_000), units % 1_000),
-    }
-}
-
-/// A period in the largest unit that divides it.
-pub fn show_period(seconds: u64) -> String {
-    let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
-    let (unit_seconds, unit) =
-        units.into_iter().find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit)).unwrap_or((1, "s"));
-    match seconds / unit_seconds {
-        1 => unit.to_owned(),
-        count => format!("{count}{unit}"),
     }
 }

@@ -146,9 +146,11 @@ pub(crate) fn divide(
             vec![(base.part(TiersDefinition::EVERYBODY, base.origin), windows)]
         }
     };
+    // Found before the rows are put in, because who has no tier must not get the limit of one that was made for others.
+    let strictest_of_file = strictest(&parts);
     rows.iter().for_each(|row| put(row, base, &mut parts));
     let default = default.and_then(|value| value.text());
-    let Some(default) = default_of(&parts, default, shared.is_none()) else {
+    let Some(default) = default_of(&parts, default, shared.is_none(), strictest_of_file) else {
         // No error in the last case, because a table whose tiers are all wrong has been reported.
         match shared {
             Some(_) => limit.wrong("a limit by tier needs a tier", "write `[tier.free]` with a `limit`"),
@@ -270,9 +272,14 @@ fn put(row: &Row<'_>, base: &Base<'_>, parts: &mut Vec<TierQuotas>) {
 }
 
 /// The tier of clients that have none, or one that is not listed: as written; that for everybody, if the policy has tiers of
-/// its own; or the strictest. `None` if there is no tier at all.
-fn default_of(parts: &[TierQuotas], written: Option<Text<'_>>, are_own: bool) -> Option<String> {
-    let strictest = strictest(parts)?;
+/// its own; or the strictest of the file, of rows if the file has none. `None` if there is no tier at all.
+fn default_of(
+    parts: &[TierQuotas],
+    written: Option<Text<'_>>,
+    are_own: bool,
+    strictest_of_file: Option<String>,
+) -> Option<String> {
+    let strictest = strictest_of_file.or_else(|| strictest(parts))?;
     let names: Vec<&str> = parts.iter().map(|(part, _)| part.name.as_str()).collect();
     let Some(written) = written else {
         let has_everybody = are_own && names.contains(&TiersDefinition::EVERYBODY);

@@ -164,7 +164,7 @@ pub(crate) fn window(
         Ok(Shorthand { window, by, .. }) if window.algorithm() == Algorithm::Concurrency => {
             Some((window, by))
         }
-        Ok(Shorthand { window, by, has_burst, is_decimal }) => {
+        Ok(Shorthand { window, by, has_burst, counted_as }) => {
             let is_bucket = matches!(counting.algorithm, Algorithm::TokenBucket | Algorithm::LeakyBucket);
             if has_burst && (window.calendar().is_some() || !is_bucket) {
                 let way_on = match window.calendar() {
@@ -180,8 +180,7 @@ pub(crate) fn window(
                 );
             }
             let window = counted(text, window, counting)?;
-            if is_decimal {
-                let shown = limit_text::show_window(&window);
+            if let Some(shown) = counted_as {
                 text.warn(format!("{} is counted as {shown}", text.shown()), format!("write `{shown}`"));
             }
             Some((window, by))

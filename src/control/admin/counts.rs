@@ -8,6 +8,7 @@ use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use super::refusal::AdminRefusal;
 use crate::database::Time;
 use base::words;
 use limit::Quota;
@@ -37,6 +38,25 @@ pub struct LimitCounts {
 }
 
 impl LimitCounts {
+    /// Refuses a name that is not in force, because it would be answered with nothing, which looks like an answer.
+    pub(in crate::admin) fn must_know(
+        &self,
+        policy: Option<&str>,
+        tier: Option<&str>,
+    ) -> Result<(), AdminRefusal> {
+        if policy.is_none() && tier.is_none() {
+            return Ok(());
+        }
+        let names = (self.names)();
+        for (kind, name, known) in [("policy", policy, &names.policies), ("tier", tier, &names.tiers)] {
+            let is_unknown = |name: &&str| known.binary_search_by(|other| other.as_str().cmp(name)).is_err();
+            if let Some(name) = name.filter(is_unknown) {
+                return Err(AdminRefusal::UnknownName(words::unknown(kind, name, known)));
+            }
+        }
+        Ok(())
+    }
+
     /// Why a policy has no count of a holder: it is not in force, or does not count `by` that.
     pub(in crate::admin) fn uncounted(&self, policy: &str, by: &str) -> String {
         let policies = (self.names)().policies;

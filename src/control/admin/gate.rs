@@ -136,6 +136,7 @@ pub(super) async fn pass(
             };
             if let Some(line) = &mut line {
                 line.status = Some(response.status().as_u16());
+                line.is_dry_run = response.extensions().get::<DryRunAnswer>().is_some();
             }
             response
         }
@@ -150,6 +151,10 @@ pub(super) async fn pass(
     response
 }
 
+/// Marks the answer to a dry run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DryRunAnswer;
+
 /// The log's line about a change, written when it is dropped, because a client that leaves ends the request wherever it
 /// is. The line has no status then.
 struct ChangeLine {
@@ -157,20 +162,30 @@ struct ChangeLine {
     path: String,
     method: Method,
     status: Option<u16>,
+    /// The answer says what would be done.
+    is_dry_run: bool,
 }
 
 impl ChangeLine {
     fn of(client: &RequestAuthor, path: &str, method: &Method) -> ChangeLine {
-        ChangeLine { client: client.clone(), path: path.to_owned(), method: method.clone(), status: None }
+        let (client, path, method) = (client.clone(), path.to_owned(), method.clone());
+        ChangeLine { client, path, method, status: None, is_dry_run: false }
     }
 }
 
 impl Drop for ChangeLine {
     fn drop(&mut self) {
-        let ChangeLine { client: RequestAuthor { who, from, request_id, .. }, path, method, status } = self;
+        let ChangeLine {
+            client: RequestAuthor { who, from, request_id, .. },
+            path,
+            method,
+            status,
+            is_dry_run,
+        } = self;
         let from = from.map(tracing::field::display);
         let what = match status {
             Some(400..) => "admin change refused",
+            _ if *is_dry_run => "admin dry run, nothing changed",
             _ => "admin change",
         };
         tracing::info!(who, from, %method, path, status, request_id, "{what}");

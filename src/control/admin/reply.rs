@@ -19,6 +19,7 @@ pub(super) fn json(body: String) -> Response<Body> {
 #[derive(Debug, Serialize, JsonSchema)]
 #[schemars(rename = "Problem")]
 pub(super) struct AdminProblem {
+    #[schemars(example = &"Bad Request")]
     title: &'static str,
     #[schemars(example = 400)]
     status: u16,

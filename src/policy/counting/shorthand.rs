@@ -28,8 +28,8 @@ pub struct Shorthand {
     /// Who is counted; empty where nothing is written.
     pub by: Vec<Dimension>,
     pub has_burst: bool,
-    /// The window is in whole units over a longer period than its text, which has a decimal number.
-    pub is_decimal: bool,
+    /// The text in whole units, if it has a decimal number: `5/3s by ip` of `1.67/s by ip`.
+    pub counted_as: Option<String>,
 }
 
 /// What is wrong with a limit, and where.
@@ -67,6 +67,9 @@ pub enum ShorthandProblem {
     /// A number with letters behind it.
     #[error("`{found}` is not part of a number")]
     Letters { found: String },
+    /// A word for no limit.
+    #[error("`{found}` is not a limit")]
+    Unlimited { found: String },
     #[error("a limit of 0 admits nothing")]
     ZeroLimit,
     #[error("a burst of 0 admits nothing")]
@@ -127,10 +130,16 @@ impl ShorthandProblem {
             ShorthandProblem::TooSlow => "write a longer period, for example `1/30d`",
             ShorthandProblem::Letters { .. } => "write its digits, for example `10_000/d`",
             ShorthandProblem::TooLarge => "write a smaller number",
-            ShorthandProblem::Negative
-            | ShorthandProblem::ZeroLimit
-            | ShorthandProblem::ZeroBurst
-            | ShorthandProblem::ZeroPeriod => "write 1 or more",
+            ShorthandProblem::ZeroLimit => {
+                "write 1 or more; to refuse every request of a client, block it: `sluicegate ctl block add`"
+            }
+            ShorthandProblem::Unlimited { .. } => {
+                "write `limit = []` for a tier or a route without a limit; to lift the limits of a client, use `exempt` of \
+                 the policy or `sluicegate ctl unlimited add`"
+            }
+            ShorthandProblem::Negative | ShorthandProblem::ZeroBurst | ShorthandProblem::ZeroPeriod => {
+                "write 1 or more"
+            }
             ShorthandProblem::NoBurst => "write it like `5/s burst 10`",
             ShorthandProblem::UnknownUnit { .. } => {
                 "write s, m, h or d, with a number if needed: `10s`, `30d`; or day, week, month or year without one"
@@ -184,7 +193,7 @@ fn read(text: &str) -> Result<Shorthand, Error> {
         reader.end()?;
         // Any period would do, because it is no part of what it says.
         let window = Quota::new(Algorithm::Concurrency, limit, NonZeroU64::MIN, limit);
-        return Ok(Shorthand { window, by, has_burst: false, is_decimal: false });
+        return Ok(Shorthand { window, by, has_burst: false, counted_as: None });
     }
     let is_decimal = rate.scale > 1;
     let period = reader.period()?;
@@ -196,6 +205,8 @@ fn read(text: &str) -> Result<Shorthand, Error> {
         }
         Period::Calendar(_) => (rate.whole(ShorthandProblem::ZeroLimit)?, NonZeroU64::MIN),
     };
+    let counted_as = is_decimal
+        .then(|| format!("{limit}/{}{}", show_period(period_ns.get() / 1_000_000_000), reader.rest()));
     let burst = if reader.takes_word("burst") { Some(reader.burst()?) } else { None };
     let by = if reader.takes_word("by") { reader.dimensions()? } else { Vec::new() };
     reader.end()?;
@@ -203,7 +214,7 @@ fn read(text: &str) -> Result<Shorthand, Error> {
     if let Period::Calendar(unit) = period {
         window = window.on_calendar(Calendar::new(unit, Zone::utc(), 0));
     }
-    Ok(Shorthand { window, by, has_burst: burst.is_some(), is_decimal })
+    Ok(Shorthand { window, by, has_burst: burst.is_some(), counted_as })
 }
 
 /// A period as it is written.
@@ -381,6 +392,9 @@ const FOREIGN_DIMENSIONS: [(&str, &str); 4] = [
     ("path uri url endpoint routes service", "route"),
 ];
 
+/// What others call no limit.
+const UNLIMITED: [&str; 6] = ["unlimited", "infinite", "infinity", "none", "no limit", "off"];
+
 /// What others call requests in flight.
 const CONCURRENT: [&str; 8] = [
     "inflight",
@@ -456,6 +470,9 @@ impl<'t> ShorthandReader<'t> {
             self.error_here(match digits {
                 Some(true) => ShorthandProblem::Negative,
                 None if self.rest().is_empty() => ShorthandProblem::Empty,
+                None if UNLIMITED.contains(&self.rest().trim_end().to_ascii_lowercase().as_str()) => {
+                    ShorthandProblem::Unlimited { found: self.rest().trim_end().to_owned() }
+                }
                 _ => ShorthandProblem::NoNumber,
             })
         })?;
@@ -608,6 +625,17 @@ impl<'t> ShorthandReader<'t> {
         let rest = self.rest();
         let length = rest.find(char::is_whitespace).unwrap_or(rest.len());
         Error { span: self.at..self.at + length, problem }
+    }
+}
+
+/// A period in the largest unit that divides it.
+pub fn show_period(seconds: u64) -> String {
+    let units = [(86_400, "d"), (3_600, "h"), (60, "m")];
+    let (unit_seconds, unit) =
+        units.into_iter().find(|(unit, _)| seconds > 0 && seconds.is_multiple_of(*unit)).unwrap_or((1, "s"));
+    match seconds / unit_seconds {
+        1 => unit.to_owned(),
+        count => format!("{count}{unit}"),
     }
 }
 
@@ -777,6 +805,12 @@ mod tests {
     fn says_what_is_wrong_and_where() {
         assert_eq!(error(""), ("", ShorthandProblem::Empty));
         assert_eq!(error("fast"), ("fast", ShorthandProblem::NoNumber));
+        for text in ["unlimited", "None", "no limit "] {
+            let problem = parse(text).expect_err("it is no number").problem;
+            assert_eq!(problem, ShorthandProblem::Unlimited { found: text.trim_end().to_owned() });
+            assert!(problem.hint().contains("ctl unlimited add"));
+        }
+        assert!(error("0/s").1.hint().contains("ctl block add"));
         assert_eq!(error("-5/s"), ("-5/s", ShorthandProblem::Negative));
         assert_eq!(error("_5/s"), ("_5/s", ShorthandProblem::NoNumber));
         assert_eq!(error("0/s"), ("0", ShorthandProblem::ZeroLimit));
@@ -850,7 +884,9 @@ mod tests {
                 (limit, seconds * 1_000_000_000),
                 "{text}"
             );
-            assert!(read.is_decimal, "{text}");
+            let meant = read.counted_as.expect("it is decimal");
+            let whole = parse(&meant).expect("a limit");
+            assert_eq!((whole.window, whole.counted_as), (read.window, None), "{meant}");
         }
         for (text, problem) in [
             ("0.000001/s", ShorthandProblem::TooSlow),

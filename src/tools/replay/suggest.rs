@@ -48,7 +48,8 @@ pub struct Suggestion {
     pub lacking: u64,
     pub requests: u64,
     pub windows: Vec<SuggestedWindow>,
-    /// Callers that at least one of these windows would have refused.
+    /// Callers that these windows would have refused at least once; that need more than one of them if the log cannot be read a
+    /// second time.
     pub refused: u64,
     /// Requests that they would have refused. `None`: the log cannot be read a second time.
     pub refused_requests: Option<u64>,
@@ -109,7 +110,8 @@ pub fn suggest(
             }
         }
     }
-    // The log is played again, because only the windows tell how many of its requests a caller loses.
+    // The log is played again, because only the windows tell how many of its requests a caller loses, and which callers
+    // lose any: a request that is refused is not used of a window.
     if !options.logs.iter().any(|log| log == Path::new("-")) {
         let mut again = Logs::open(options)?;
         while let Some(ScheduledRequest { turn, request, .. }) = again.request() {
@@ -126,6 +128,7 @@ pub fn suggest(
         }
         for (suggestion, judge) in policies.iter_mut().zip(judges.values()) {
             suggestion.refused_requests = Some(judge.refused);
+            suggestion.refused = judge.refused_callers();
         }
     }
     let logs = logs.read().into_iter().map(LogReport::of).collect();
@@ -138,7 +141,8 @@ struct Judge {
     windows: Vec<Quota>,
     /// Callers that were counted.
     known: HashSet<Key>,
-    states: HashMap<Key, Vec<State>>,
+    /// Of each caller what is used of the windows, and whether one of its requests was refused.
+    states: HashMap<Key, (Vec<State>, bool)>,
     refused: u64,
 }
 
@@ -148,14 +152,20 @@ impl Judge {
         if !self.known.contains(&key) {
             return;
         }
-        let states = self.states.entry(key).or_insert_with(|| vec![State::default(); self.windows.len()]);
+        let fresh = || (vec![State::default(); self.windows.len()], false);
+        let (states, is_refused) = self.states.entry(key).or_insert_with(fresh);
         let taken: Vec<_> =
             self.windows.iter().zip(&*states).map(|(window, state)| state.take(window, 1, now_ns)).collect();
         if taken.iter().all(|(_, outcome)| outcome.is_admitted()) {
             *states = taken.into_iter().map(|(state, _)| state).collect();
         } else {
             self.refused += 1;
+            *is_refused = true;
         }
+    }
+
+    fn refused_callers(&self) -> u64 {
+        self.states.values().filter(|(_, is_refused)| *is_refused).count() as u64
     }
 }
 

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::reading::conditions::etag;
+use crate::admin::gate::DryRunAnswer;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::reply;
 
@@ -25,6 +26,33 @@ pub(in crate::admin) struct DryRun {
     old: Value,
     /// The row as it would be, without what only a real change gives it; `null` if it would be deleted.
     new: Value,
+}
+
+/// Of a change that is stored but not in force. Written into the answer by [`published`](super::change::ChangeRequest::published).
+#[derive(Debug, Default, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub(in crate::admin) struct Standing {
+    /// `false`: it is stored, and waits for a file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_force: Option<bool>,
+    /// Why it is not in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    in_force_error: Option<String>,
+}
+
+/// A deletion of which more is to be said than that it is done.
+#[derive(Debug, Serialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(extend("examples" = [json!({ "in-force": false, "in-force-error": "gateway.toml cannot be read" })]))]
+pub(in crate::admin) struct Deletion {
+    /// Whether the deletion is in force. `false`: it is stored, and waits for a file.
+    pub in_force: bool,
+    /// Why it is not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub in_force_error: Option<String>,
+    /// What may be a mistake.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hint: Option<String>,
 }
 
 pub(super) fn dry_run_parameter() -> Value {
@@ -74,6 +102,7 @@ pub(in crate::admin) fn json(shown: &impl Serialize) -> Response<Body> {
 pub(in crate::admin) fn dry_run(old: Value, new: Value) -> Response<Body> {
     let version = old["version"].as_i64();
     let mut answer = json(&DryRun { dry_run: true, old, new });
+    answer.extensions_mut().insert(DryRunAnswer);
     if let Some(version) = version {
         answer.headers_mut().insert(ETAG, etag(version));
     }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use tokio::time;
 
 use super::answer;
-use super::answer::Answer;
+use super::answer::{Answer, Deletion};
 use super::page::{ListPage, PageQuery};
 use super::reading::conditions::{expected, idempotency_key};
 use super::reading::fields::BodyFields;
@@ -75,13 +75,21 @@ impl ChangeRequest {
         Err(AdminRefusal::in_field("tier", words::unknown("tier", tier, &tiers)))
     }
 
-    /// What may be a mistake in the name of a tier, if none of this name is in force.
+    /// What may be a mistake in the name of a tier, if none of this name is in force, and which are.
     pub(in crate::admin) fn of_new_tier(&self, tier: &str) -> Option<String> {
         let tiers = (self.state.counts.names)().tiers;
         let known: Vec<&str> = tiers.iter().map(String::as_str).collect();
+        if known.contains(&tier) {
+            return None;
+        }
         let near = words::did_you_mean(tier, &known).map(|near| format!("; {near}")).unwrap_or_default();
-        (!known.contains(&tier))
-            .then(|| format!("this tier is new, and no client has it until it is assigned{near}"))
+        let others = match known.as_slice() {
+            [] => String::new(),
+            known => {
+                format!("; write {} to change another", words::listed(&known[..known.len().min(TIERS_SHOWN)]))
+            }
+        };
+        Some(format!("this tier is new, and no client has it until it is assigned{near}{others}"))
     }
 
     /// Answers what would become of a row.
@@ -104,28 +112,33 @@ impl ChangeRequest {
     /// Answers a row that the files are put in force with again, and says if they cannot be.
     pub(in crate::admin) async fn published(&self, version: i64, shown: &impl Serialize) -> Answer {
         self.in_force(version).await;
-        let Some(stuck) = self.stuck() else { return Ok(answer::row(StatusCode::OK, version, shown)) };
+        let Some(why) = self.stuck() else { return Ok(answer::row(StatusCode::OK, version, shown)) };
         let mut shown = json!(shown);
-        if let (Some(shown), Value::Object(stuck)) = (shown.as_object_mut(), stuck) {
-            shown.extend(stuck);
-        }
+        shown["in-force"] = false.into();
+        shown["in-force-error"] = why.into();
         Ok(answer::row(StatusCode::OK, version, &shown))
     }
 
-    /// Deletes such a row.
+    /// Deletes such a row. `hint` says what may be a mistake once it is deleted.
     pub(in crate::admin) async fn unpublish<R: TableRow>(
         &self,
         key: &str,
         not_found: AdminRefusal,
+        hint: impl Future<Output = Option<String>> + Send,
     ) -> Answer {
         let deleted = self.delete::<R>(key, not_found).await?;
-        Ok(self.stuck().map_or(deleted, |stuck| answer::json(&stuck)))
+        if self.is_dry_run {
+            return Ok(deleted);
+        }
+        Ok(match (self.stuck(), hint.await) {
+            (None, None) => deleted,
+            (why, hint) => answer::json(&Deletion { in_force: why.is_none(), in_force_error: why, hint }),
+        })
     }
 
-    /// What is said of a change that is stored while a file cannot be used; `None`: it is in force.
-    fn stuck(&self) -> Option<Value> {
-        let why = self.state.control.as_ref().filter(|_| !self.is_dry_run).and_then(|it| (it.stuck)())?;
-        Some(json!({ "in-force": false, "in-force-error": why }))
+    /// Why a change that is stored is not in force, because a file cannot be used; `None`: it is.
+    fn stuck(&self) -> Option<String> {
+        self.state.control.as_ref().filter(|_| !self.is_dry_run).and_then(|it| (it.stuck)())
     }
 
     /// Deletes the row of a key, or answers that it would.
@@ -305,6 +318,9 @@ fn is_json(headers: &HeaderMap) -> bool {
     let essence = bytes.split(|byte| *byte == b';').next().unwrap_or(bytes).trim_ascii();
     essence.eq_ignore_ascii_case(b"application/json")
 }
+
+/// Tiers that are named beside a new one.
+const TIERS_SHOWN: usize = 20;
 
 /// How long an answer waits for this node to have the change in force.
 const IN_FORCE_WITHIN: Duration = Duration::from_secs(2);

@@ -30,6 +30,7 @@ use crate::admin::gate::RequestAuthor;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::{IdempotentRequest, Time};
+use base::words;
 use policy::SubjectValues;
 
 /// One check, or up to 1,000 in `checks`.
@@ -126,8 +127,9 @@ struct IsAllowed {
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(untagged)]
 enum CheckAnswer {
-    One(CheckVerdict),
+    // First, because a single verdict's fields are among theirs.
     Many(CheckVerdicts),
+    One(CheckVerdict),
 }
 
 /// The response to several checks.
@@ -141,7 +143,12 @@ struct CheckVerdicts {
 
 /// Whether a subject is admitted, and why.
 #[derive(Debug, Default, Serialize, JsonSchema)]
-#[schemars(rename = "Verdict")]
+#[schemars(rename = "Verdict", extend("examples" = [
+    json!({ "allowed": true, "remaining": 9, "reset_at": "2027-01-31T12:00:00.000000Z" }),
+    json!({ "allowed": false, "retry_after_seconds": 12, "violated": [{
+        "policy": "calls", "window": "calls", "limit": 100, "period_seconds": 60, "retry_after_seconds": 12,
+    }] }),
+]))]
 struct CheckVerdict {
     allowed: bool,
     /// Remaining units of the window with the least; `null` if no window counts this subject.
@@ -202,6 +209,7 @@ async fn check(
 ) -> Answer {
     let once = repeatable(&headers, &uri, &body)?;
     let (asked, is_together) = asked(body.fields, state.counts.takes_time).map_err(AdminRefusal::Invalid)?;
+    must_be_tiers(&state, &asked, is_together.is_some())?;
     may_spend(&state, &client, &asked)?;
     let decide = async {
         let mut verdicts = (state.counts.check)(asked, is_together == Some(true)).await;
@@ -295,6 +303,21 @@ fn may_spend(
         _ if !state.access.asks_for_credentials() => Err(AdminRefusal::ReadOnly),
         has => Err(AdminRefusal::RoleTooLow { has, needs: AdminRole::Operate }),
     }
+}
+
+/// Refuses tiers that are not in force, because such a check would be decided by the tier of others.
+fn must_be_tiers(state: &AdminState, asked: &[CheckQuestion], is_many: bool) -> Result<(), AdminRefusal> {
+    if asked.iter().all(|asked| asked.tier.is_none()) {
+        return Ok(());
+    }
+    let tiers = (state.counts.names)().tiers;
+    let flaw = |(number, asked): (usize, &CheckQuestion)| {
+        let tier = asked.tier.as_ref().filter(|tier| !tiers.contains(tier))?;
+        let at = if is_many { format!("/checks/{number}/tier") } else { "/tier".to_owned() };
+        Some(Flaw { at: At::Body(at), detail: words::unknown("tier", tier, &tiers) })
+    };
+    let flaws: Vec<Flaw> = asked.iter().enumerate().filter_map(flaw).take(FLAWS_MAX).collect();
+    if flaws.is_empty() { Ok(()) } else { Err(AdminRefusal::Unusable(flaws)) }
 }
 
 /// What is asked; whether several checks are to be charged together, `None` of a single one.

@@ -111,8 +111,11 @@ pub struct DecidedWindow {
     pub window: String,
     /// What was counted: addresses as `[privacy]` says, no credentials.
     pub key: String,
-    /// The limit applied.
+    /// The limit applied: units per period, or in flight.
     pub limit: u64,
+    /// Units that it admits at once, if that is another number than the limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub burst: Option<u64>,
     /// Missing for a concurrency limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_ms: Option<u64>,

@@ -5,7 +5,7 @@ use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::answer::{self, DryRun};
+use super::answer::{self, Deletion, DryRun};
 use super::endpoint::{AdminEndpoint, EndpointMethod};
 use super::schema::{self, Name};
 use crate::admin::reply::AdminProblem;
@@ -111,9 +111,10 @@ impl Document {
         for operation in operations.flat_map(|(_, path)| path.as_object_mut().into_iter().flatten()) {
             let operation = operation.1;
             for parameter in operation["parameters"].as_array_mut().into_iter().flatten() {
-                parameter["example"] = example(&parameter["schema"], &schemas);
+                let name = parameter["name"].as_str().unwrap_or_default();
+                parameter["example"] = example(name, &parameter["schema"], &schemas);
             }
-            media(operation, &mut |media| media["example"] = example(&media["schema"], &schemas));
+            media(operation, &mut |media| media["example"] = example("", &media["schema"], &schemas));
         }
         document
     }
@@ -199,6 +200,13 @@ impl OperationDocument<'_> {
         operation.answers::<DryRun>("What would be done.")
     }
 
+    /// The same of a row that files are put in force with again.
+    pub(super) fn unpublishes(self) -> Self {
+        let mut operation = self.changes();
+        operation.said["responses"]["204"] = json!({ "description": "It is deleted and in force." });
+        operation.answers_or_dry_run::<Deletion>()
+    }
+
     /// That it deletes a row, and says so.
     pub(super) fn deletes_saying<T: JsonSchema>(self) -> Self {
         self.changes().answers_or_dry_run::<T>()
@@ -256,32 +264,40 @@ fn closed(schema: &mut Value) {
     }
 }
 
-/// A value that a schema takes: the example that its type has, or one made of those of its parts.
-fn example(schema: &Value, schemas: &Value) -> Value {
+/// A value that a schema takes: the example that its type has, that of fields of this name, or one made of those of its parts.
+fn example(name: &str, schema: &Value, schemas: &Value) -> Value {
     if let Some(first) = schema["examples"].get(0) {
         return first.clone();
     }
     if let Some(name) = schema["$ref"].as_str().and_then(|name| name.rsplit('/').next()) {
-        return example(&schemas[name], schemas);
+        return example("", &schemas[name], schemas);
     }
     if let Some(word) = schema::words(schema).and_then(|words| words.first().copied()) {
         return word.into();
     }
     let first = ["oneOf", "anyOf"].into_iter().find_map(|keyword| schema[keyword].get(0));
     if let Some(first) = first.filter(|_| schema["properties"].is_null()) {
-        return example(first, schemas);
+        return example(name, first, schemas);
     }
     match schema::type_of(schema) {
         "object" => {
+            let required = schema["required"].as_array().into_iter().flatten();
+            let required: Vec<&str> = required.filter_map(Value::as_str).collect();
             let properties = schema["properties"].as_object().into_iter().flatten();
-            properties.map(|(name, schema)| (name.clone(), example(schema, schemas))).collect()
+            let usual =
+                properties.filter(|(name, _)| !RARE.contains(&&***name) || required.contains(&&***name));
+            usual.map(|(name, schema)| (name.clone(), example(name, schema, schemas))).collect()
         }
-        "array" => vec![example(&schema["items"], schemas)].into(),
+        "array" => vec![example(name, &schema["items"], schemas)].into(),
         "string" if schema["format"] == "date-time" => "2027-01-31T12:00:00.000000Z".into(),
-        "string" => "alice".into(),
+        "string" => {
+            let name = name.replace('_', "-");
+            let known = EXAMPLES.iter().find(|(names, _)| names.split(' ').any(|known| known == name));
+            known.map_or("alice", |(_, text)| text).into()
+        }
+        "boolean" => matches!(name, "allowed" | "admitted").into(),
         "integer" => schema["minimum"].as_u64().unwrap_or(0).max(1).into(),
         "number" => 1.5.into(),
-        "boolean" => false.into(),
         _ => Value::Null,
     }
 }
@@ -291,3 +307,43 @@ const ABOUT: &str = "The control plane, on the admin listener of a gateway: ever
     may be added, are not described: /v1/live (server-sent events), /v1/whoami, /v1/explain, /v1/upstreams and \
      /v1/keys/{policy}/{value}.";
 const JSON: &str = "application/json";
+/// Fields that few answers have, and that contradict others of an example.
+const RARE: [&str; 12] = [
+    "blocked",
+    "error",
+    "domain",
+    "redis-down",
+    "penalty",
+    "shadow",
+    "own-address",
+    "hint",
+    "note",
+    "in-force",
+    "in-force-error",
+    "replaces",
+];
+/// Names of fields, and what texts in them may be; in all others a consumer.
+const EXAMPLES: &[(&str, &str)] = &[
+    ("policy policyId resource", "calls"),
+    ("window", "calls-1m"),
+    ("tier name", "pro"),
+    ("tenant tenant-id", "acme"),
+    ("reason", "CHG-17"),
+    ("route", "orders"),
+    ("node", "edge-1"),
+    ("by", "consumer"),
+    ("algorithm", "token-bucket"),
+    ("limit", "100/m burst 20"),
+    ("id override", "01JDQ7ZK3M8XW2V5T9R4B6C1EN"),
+    ("request-id", "4bf92f3577b34da6a3ce929d0e0e4736"),
+    ("digest", "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"),
+    ("from-address", "192.0.2.1"),
+    ("subject", "ip=203.0.113.0/24"),
+    ("override-type", "absolute"),
+    ("what", "override"),
+    ("after next", "calls"),
+    ("said", "policy calls, window calls-1m: 40 of 100 used, 60 left"),
+    ("text", "limit     policy calls, window calls-1m: 40 of 100 used, 60 left\n"),
+    ("shard", "consumer=alice"),
+    ("in-force-error", "`[errors]`: 404.html cannot be read"),
+];

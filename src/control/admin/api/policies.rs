@@ -1,5 +1,6 @@
 //! `/v1/policies`: policies that go before those of gateway.toml, in its words.
 
+use std::future;
 use std::sync::Arc;
 
 use axum::extract::State as Of;
@@ -9,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::answer;
-use super::answer::Answer;
+use super::answer::{Answer, Standing};
 use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::endpoint::{change, read};
 use super::operations::Document;
@@ -24,6 +25,7 @@ use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::PolicyRow;
 use base::words;
+use policy::counting::shorthand;
 
 /// A policy to write: in the form of gateway.toml, or in the flat form.
 #[derive(JsonSchema)]
@@ -47,9 +49,11 @@ struct PolicyKeys {}
 struct WrittenPolicy {
     #[serde(flatten)]
     row: PolicyRow,
-    /// The value that a limit of the flat form was rounded to.
+    /// What decimal rates count as, in whole units.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
+    #[serde(flatten)]
+    standing: Standing,
 }
 
 /// A policy of the database, or of gateway.toml.
@@ -95,7 +99,7 @@ pub(super) fn describe(document: &mut Document) {
         .operation(change(Method::DELETE, Admin, delete), "delete-policy")
         .about("Deletes a policy of the database; the policy of the same name in gateway.toml applies again. Refused \
                  if routes name it and gateway.toml has none.")
-        .deletes();
+        .unpublishes();
 }
 
 async fn list(Query(wanted): Query<PageQuery>, rows: RowReader) -> Answer {
@@ -121,7 +125,10 @@ async fn put(change: ChangeRequest, PathValues([id]): PathValues<1>, body: JsonB
     let is_flat = flat_policy::is_flat(&body.fields);
     let (document, note) = match is_flat {
         true => flat_policy::policy(&id, body.fields).map_err(AdminRefusal::Invalid)?,
-        false => (body.fields.whole(), None),
+        false => {
+            let note = body.fields.get("limit").and_then(counted_as);
+            (body.fields.whole(), note)
+        }
     };
     let checked = change.check(Proposal::Policy { name: id.clone(), document: Some(document.clone()) }).await;
     checked.map_err(|refusal| if is_flat { refusal.of_whole() } else { refusal })?;
@@ -132,13 +139,28 @@ async fn put(change: ChangeRequest, PathValues([id]): PathValues<1>, body: JsonB
         return change.dry_run(old, shown);
     }
     let put = change.database.put_policy(&change.by, &id, document, change.expected).await?;
-    change.published(put.version, &WrittenPolicy { row: put, note }).await
+    change.published(put.version, &WrittenPolicy { row: put, note, standing: Standing::default() }).await
+}
+
+/// What each limit with a decimal rate counts as.
+pub(super) fn counted_as(limit: &Value) -> Option<String> {
+    let notes: Vec<String> = match limit {
+        Value::String(text) => {
+            let counted = shorthand::parse(text).ok().and_then(|read| read.counted_as);
+            counted.map(|counted| format!("{text} is counted as {counted}")).into_iter().collect()
+        }
+        Value::Array(limits) => limits.iter().filter_map(counted_as).collect(),
+        // Of tiers.
+        Value::Object(limits) => limits.values().filter_map(counted_as).collect(),
+        _ => return None,
+    };
+    (!notes.is_empty()).then(|| notes.join("; "))
 }
 
 async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answer {
     change.database.row::<PolicyRow>(&id).await?.ok_or(NOT_FOUND)?;
     change.check(Proposal::Policy { name: id.clone(), document: None }).await?;
-    change.unpublish::<PolicyRow>(&id, NOT_FOUND).await
+    change.unpublish::<PolicyRow>(&id, NOT_FOUND, future::ready(None)).await
 }
 
 const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound(

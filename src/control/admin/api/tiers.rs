@@ -8,11 +8,12 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::answer::{self, Answer};
+use super::answer::{Answer, Standing};
 use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::endpoint::{change, read};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
+use super::policies;
 use super::reading::path::PathValues;
 use super::reading::query::Query;
 use crate::admin::access::AdminRole::{Operate, Read};
@@ -70,9 +71,11 @@ struct TierLimitBody {
 struct WrittenTierLimit {
     #[serde(flatten)]
     limit: TierLimit,
-    /// What may be a mistake.
+    /// What may be a mistake, and what a decimal rate counts as.
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
+    #[serde(flatten)]
+    standing: Standing,
 }
 
 pub(super) fn describe(document: &mut Document) {
@@ -103,7 +106,7 @@ pub(super) fn describe(document: &mut Document) {
             "Deletes a tier's limit for a resource; the limit in gateway.toml or in a policy of the database is \
                  in force again. Refused if something names the tier and there is no other limit for it.",
         )
-        .deletes();
+        .unpublishes();
 }
 
 async fn list(Query(wanted): Query<PageQuery>, rows: RowReader) -> Answer {
@@ -114,39 +117,50 @@ async fn show(PathValues([tier, resource]): PathValues<2>, rows: RowReader) -> A
     rows.show::<TierLimit>(&key(&tier, &resource), NOT_FOUND).await
 }
 
-async fn put(change: ChangeRequest, PathValues([tier, resource]): PathValues<2>, body: JsonBody) -> Answer {
+async fn put(
+    change: ChangeRequest,
+    PathValues([tier, resource]): PathValues<2>,
+    mut body: JsonBody,
+) -> Answer {
+    if body.fields.get("limit-value").is_some_and(|units| units.as_u64() == Some(0)) {
+        let hint = "`limit-value` must be 1 or more: to refuse every request of a client, block it with \
+                    `POST /v1/overrides`";
+        body.fields.wrong("limit-value", hint);
+    }
+    let counted = body.fields.get("limit").and_then(policies::counted_as);
     let new = body.read::<TierLimitBody>()?.of(tier, resource)?;
     change.check(proposal(&new.tier, &new.resource, Some(new.clone()))).await?;
     // Asked before it is written, because then it is a tier.
-    let hint = change.of_new_tier(&new.tier);
+    let hints: Vec<String> = counted.into_iter().chain(change.of_new_tier(&new.tier)).collect();
+    let hint = (!hints.is_empty()).then(|| hints.join("; "));
     if change.is_dry_run {
         let old: Option<TierLimit> = change.database.row(&key(&new.tier, &new.resource)).await?;
         return change.dry_run(old, shown(&new, hint));
     }
     let limit = change.database.put_tier(&change.by, new, change.expected).await?;
-    change.published(limit.version, &WrittenTierLimit { limit, hint }).await
+    change.published(limit.version, &WrittenTierLimit { limit, hint, standing: Standing::default() }).await
 }
 
 async fn delete(change: ChangeRequest, PathValues([tier, resource]): PathValues<2>) -> Answer {
     let key = key(&tier, &resource);
     change.database.row::<TierLimit>(&key).await?.ok_or(NOT_FOUND)?;
     change.check(proposal(&tier, &resource, None)).await?;
-    let deleted = change.unpublish::<TierLimit>(&key, NOT_FOUND).await?;
-    if change.is_dry_run || change.of_new_tier(&tier).is_none() {
-        return Ok(deleted);
-    }
+    let hint = still_assigned(&change, &tier);
+    change.unpublish::<TierLimit>(&key, NOT_FOUND, hint).await
+}
+
+/// Which consumers have a tier that is not in force any more.
+async fn still_assigned(change: &ChangeRequest, tier: &str) -> Option<String> {
+    change.of_new_tier(tier)?;
     // Without an error, because it is deleted.
-    let consumers =
-        database::consumers_of(&change.database, &tier, CONSUMERS_SHOWN).await.unwrap_or_default();
-    if consumers.is_empty() {
-        return Ok(deleted);
-    }
-    let hint = format!(
-        "no tier `{tier}` is in force any more, and consumers still have it, such as {}: they are limited as \
-         clients without a tier until another is assigned",
-        consumers.join(", ")
-    );
-    Ok(answer::json(&json!({ "hint": hint })))
+    let consumers = database::consumers_of(&change.database, tier, CONSUMERS_SHOWN).await.unwrap_or_default();
+    (!consumers.is_empty()).then(|| {
+        format!(
+            "no tier `{tier}` is in force any more, and consumers still have it, such as {}: they are limited as \
+             clients without a tier until another is assigned",
+            consumers.join(", ")
+        )
+    })
 }
 
 impl TierLimitBody {

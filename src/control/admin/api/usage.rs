@@ -163,6 +163,7 @@ async fn show(
         after: wanted.rows().after,
         limit: wanted.rows().limit as usize,
     };
+    state.counts.must_know(None, asked.tier.as_deref())?;
     let (tenant, only) = (asked.tenant.clone(), asked.policy.clone());
     let rows = (state.counts.usage)(asked).await;
     if let Some(policy) = only.filter(|_| rows.is_empty()) {

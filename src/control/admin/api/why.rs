@@ -25,11 +25,9 @@ use crate::admin::access::AdminRole::Read;
 use crate::admin::counts::{
     CountHolder, CountSource, PolicyUsage, SeenWindow, TierFrom, UsageQuestion, WindowUsage,
 };
-use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::{AdminState, FleetNodes};
 use crate::database::Time;
 use base::clock;
-use base::words;
 use limit::Algorithm;
 use observe::record::decisions::steady;
 
@@ -79,7 +77,7 @@ async fn show(
 ) -> Answer {
     let [policy, tenant, tier] =
         [about.policy, about.tenant, about.tier].map(|name: Option<Name>| name.map(|name| name.0));
-    check_names(&state, policy.as_deref(), tier.as_deref())?;
+    state.counts.must_know(policy.as_deref(), tier.as_deref())?;
     let (refusals, has_answered) = refusals_of(&state, &consumer, policy.as_deref()).await;
     let known = || refusals.iter().find_map(|refusal| refusal["tenant"].as_str().map(str::to_owned));
     let tenant = tenant.or_else(known);
@@ -131,21 +129,6 @@ async fn show(
 }
 
 type Line = (&'static str, String);
-
-/// Refuses a name that is not in force, because it would be answered with nothing, which looks like an answer.
-fn check_names(state: &AdminState, policy: Option<&str>, tier: Option<&str>) -> Result<(), AdminRefusal> {
-    if policy.is_none() && tier.is_none() {
-        return Ok(());
-    }
-    let names = (state.counts.names)();
-    for (kind, name, known) in [("policy", policy, &names.policies), ("tier", tier, &names.tiers)] {
-        let is_unknown = |name: &&str| known.binary_search_by(|other| other.as_str().cmp(name)).is_err();
-        if let Some(name) = name.filter(is_unknown) {
-            return Err(AdminRefusal::UnknownName(words::unknown(kind, name, known)));
-        }
-    }
-    Ok(())
-}
 
 /// By the name of each policy the window that decided last about the consumer.
 fn seen(refusals: &[Value], newest: &[Value]) -> BTreeMap<String, SeenWindow> {

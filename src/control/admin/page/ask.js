@@ -147,13 +147,21 @@ function absent(error, unknown) {
   return empty(error.message);
 }
 
+/** `60 per minute, 3 at once`, `5 in 10 s`, `2 in flight`, as a refusal's text has it. */
+function rate({ limit, burst, "period-ms": ms }) {
+  if (!ms) return `${limit} in flight`;
+  const unit = { 1000: "second", 60000: "minute", 3600000: "hour" }[ms];
+  const period = unit ? `per ${unit}` : `in ${duration(ms / 1000)}`;
+  return burst ? `${limit} ${period}, ${burst} at once` : `${limit} ${period}`;
+}
+
 /** Why a request was refused, in a few words: the first window is the one that refused. */
 function reason(row) {
   const window = row.windows?.[0];
   if (row.blocked) return "blocked by an override";
   if (row["redis-down"]) return "Redis was unavailable";
   if (!window) return "";
-  const limit = window["period-ms"] ? `${window.limit} in ${duration(window["period-ms"] / 1000)}` : `${window.limit} at once`;
+  const limit = rate(window);
   const why = window.penalty ? "penalty" : window.override ? `${limit}, by an override` : limit;
   return `${window.policy}: ${why}`;
 }

@@ -85,7 +85,7 @@ fn window_told(window: &Value, is_redis_down: bool) -> String {
         shown(&window["window"]),
         shown(&window["key"]),
         window["remaining"],
-        window["limit"],
+        window.get("burst").unwrap_or(&window["limit"]),
         window["cost"],
         by(window)
     );
@@ -166,6 +166,15 @@ mod tests {
              node's lease; Redis last answered 0.250 s before; its limit is set by override 01H; admits in 1.500 s\n\
              passes    at 2023-11-14T22:13:21.620Z, 1.500 s later, if no other request spends in between\n"
         );
+    }
+
+    #[test]
+    fn what_is_left_is_told_of_what_is_admitted_at_once() {
+        let mut sample = refused();
+        sample.windows[0].burst = Some(3);
+        let sample = sample.to_json();
+        assert_eq!((&sample["windows"][0]["limit"], &sample["windows"][0]["burst"]), (&40.into(), &3.into()));
+        assert!(told(&sample).contains(": 0 of 3 left,"), "{sample}");
     }
 
     #[test]

@@ -44,7 +44,10 @@ pub struct SampledWindow {
     pub window: Box<str>,
     /// What was counted, as `policy::KeyNaming` names it.
     pub key: Box<str>,
+    /// Units per period, or in flight.
     pub limit: u64,
+    /// Units that it admits at once, if that is another number.
+    pub burst: Option<u64>,
     /// The period, nanoseconds; 0 of what is in flight.
     pub period_ns: u64,
     pub remaining: u64,
@@ -158,6 +161,9 @@ impl SampledWindow {
         add("limit", SampleValue::Number(self.limit));
         if self.period_ns > 0 {
             add("period-ms", SampleValue::Number(self.period_ns.div_ceil(1_000_000)));
+        }
+        if let Some(burst) = self.burst {
+            add("burst", SampleValue::Number(burst));
         }
         add("remaining", SampleValue::Number(self.remaining));
         add("cost", SampleValue::Number(self.cost));

@@ -9,6 +9,7 @@ use crate::admin::api::reading::fields::{BodyFields, Flaw};
 use crate::admin::api::schema::Name;
 use base::units::DURATION_MAX;
 use base::words::listed;
+use policy::counting::shorthand;
 
 /// The flat form of a policy.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -23,7 +24,8 @@ pub(in crate::admin::api) struct FlatPolicy {
     /// A value of `algorithm` in gateway.toml, in any case and with `_` or `-`.
     #[schemars(example = &"TOKEN_BUCKET")]
     algorithm: Option<Name>,
-    /// Units per second. Times `windowSec` this is the limit, rounded to the nearest whole number.
+    /// Units per second. Decimals count as in gateway.toml: 1.67 is `5/3s`. With `windowSec` the limit is the nearest whole
+    /// number of units in that window.
     #[schemars(extend("exclusiveMinimum" = 0))]
     rate_per_sec: f64,
     #[schemars(range(min = 1, max = LIMIT_MAX))]
@@ -50,7 +52,7 @@ pub(in crate::admin::api) fn is_flat(fields: &BodyFields) -> bool {
     ["policyId", "keyType", "ratePerSec"].iter().any(|name| fields.has(name))
 }
 
-/// The policy of a flat form in the words of gateway.toml, and what its limit was rounded to if it was.
+/// The policy of a flat form in the words of gateway.toml, and what its rate counts as if it has decimals.
 ///
 /// # Errors
 /// Everything that cannot be written in them.
@@ -104,47 +106,41 @@ fn dimensions(text: &str) -> Result<Vec<&'static str>, String> {
 }
 
 impl FlatPolicy {
-    /// The limit as gateway.toml writes it, from rate, window and burst, and what it was rounded to if it was.
+    /// The limit as gateway.toml writes it, from rate, window and burst, and what it counts as if the rate has decimals.
     fn limit(&self) -> Result<(String, Option<String>), &'static str> {
         let rate = self.rate_per_sec;
-        // Without a window the shortest in which the limit is a whole number.
-        let windows = self.window_sec.as_ref().map_or(WINDOWS.as_slice(), std::slice::from_ref);
-        let exact = windows.iter().find_map(|window| Some((whole(rate * *window as f64)?, window)));
-        // In the longest of them, because there rounding changes the rate least.
-        let nearest = || windows.last().and_then(|window| Some((nearest(rate * *window as f64)?, window)));
-        let (limit, window) = exact.or_else(nearest).ok_or(
-            "`ratePerSec` × `windowSec` must be a number from 1 to 1000000000, rounded to the nearest whole one",
-        )?;
-        let note = exact.is_none().then(|| {
-            format!(
-                "{rate} per second is not a whole number of units in {window} s: the limit is rounded to \
-                {limit} in {window} s"
-            )
-        });
         let burst = self.burst.map(|burst| format!(" burst {burst}")).unwrap_or_default();
-        Ok((format!("{limit}/{window}s{burst}"), note))
+        let limit = match self.window_sec {
+            Some(window) => {
+                let units = (rate * window as f64).round();
+                let units = Some(units).filter(|units| (1.0..=LIMIT_MAX as f64).contains(units)).ok_or(
+                    "`ratePerSec` × `windowSec` must be a number from 1 to 1000000000, rounded to the nearest whole one",
+                )?;
+                format!("{units}/{window}s{burst}")
+            }
+            None => {
+                let text = decimal_text(rate);
+                let read = shorthand::parse(&format!("{text}/s{burst}")).ok();
+                let read = read.filter(|read| read.window.limit().get() <= LIMIT_MAX).ok_or(
+                    "`ratePerSec` must be a number from 0.0000116, one unit a day, to 1000000000: write slower rates \
+                    with the keys of gateway.toml, such as `limit = \"1/30d\"`",
+                )?;
+                read.counted_as.unwrap_or_else(|| format!("{text}/s{burst}"))
+            }
+        };
+        let note = (rate.fract() != 0.0).then(|| format!("{rate} per second is counted as {limit}"));
+        Ok((limit, note))
     }
 }
 
-/// A product of a decimal number that is meant as a whole one: 0.1 a second is 6 a minute.
-fn whole(number: f64) -> Option<u64> {
-    let rounded = number.round();
-    // Nearly whole will do, because few decimal numbers are exact in floating point.
-    let is_whole = (number - rounded).abs() <= rounded * 1e-9;
-    nearest(number).filter(|_| is_whole)
-}
-
-/// The whole number nearest to one that is within the bounds of limits.
-fn nearest(number: f64) -> Option<u64> {
-    let rounded = number.round();
-    (1.0..=LIMIT_MAX as f64).contains(&rounded).then_some(rounded as u64)
+/// A number with at most nine decimals, and without an exponent.
+fn decimal_text(number: f64) -> String {
+    format!("{number:.9}").trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 /// What each part of `keyType` counts by.
 const KEY_TYPES: [(&str, &str); 4] =
     [("userId", "consumer"), ("apiKey", "header:x-api-key"), ("ip", "ip"), ("endpoint", "route")];
-/// A second, a minute, an hour, a day.
-const WINDOWS: [u64; 4] = [1, 60, 3_600, 86_400];
 /// As costs and limits of tiers.
 const LIMIT_MAX: u64 = 1_000_000_000;
 
@@ -160,25 +156,28 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_is_no_whole_number_of_units_is_rounded_to_the_nearest_and_says_so() {
-        for (rate, window, limit, is_rounded) in [
-            (1.67, Some(60), "100/60s", true),
-            (1.675, Some(60), "101/60s", true),
-            (1.7, Some(60), "102/60s", false),
-            (0.5, Some(1), "1/1s", true),
-            (1.67, None, "6012/3600s", false),
-            (0.333_333, None, "28800/86400s", true),
+    fn a_rate_with_decimals_counts_as_in_the_file_and_says_so() {
+        for (rate, window, limit) in [
+            (1.67, None, "5/3s"),
+            (0.333_333, None, "1/3s"),
+            (0.333_333_33, None, "1/3s"),
+            (std::f64::consts::PI, None, "19/6s"),
+            (0.1, None, "1/10s"),
+            (0.5, None, "1/2s"),
+            (1.67, Some(60), "100/60s"),
+            (1.675, Some(60), "101/60s"),
+            (1.7, Some(60), "102/60s"),
+            (0.5, Some(1), "1/1s"),
         ] {
             let body = json!({ "keyType": "userId", "ratePerSec": rate, "windowSec": window });
             let fields = BodyFields::parse(body.to_string().as_bytes()).expect("an object");
             let (policy, note) = policy("search", fields).expect("it is a policy");
-            assert_eq!(
-                (policy["limit"].as_str(), note.is_some()),
-                (Some(limit), is_rounded),
-                "{body}: {note:?}"
-            );
-            let units = limit.split('/').next().expect("units");
-            assert!(note.is_none_or(|note| note.contains(&format!("rounded to {units} in"))), "{body}");
+            assert_eq!(policy["limit"], limit, "{body}");
+            assert_eq!(note, Some(format!("{rate} per second is counted as {limit}")), "{body}");
+            if window.is_none() {
+                let of_file = shorthand::parse(&format!("{rate}/s")).expect("a limit").counted_as;
+                assert_eq!(of_file.as_deref(), Some(limit), "{body}");
+            }
         }
     }
 
@@ -187,7 +186,7 @@ mod tests {
         for (body, meant) in [
             (
                 json!({ "keyType": "userId", "ratePerSec": 100 }),
-                json!({ "by": ["consumer"], "limit": "100/1s" }),
+                json!({ "by": ["consumer"], "limit": "100/s" }),
             ),
             (
                 json!({
@@ -195,7 +194,7 @@ mod tests {
                     "algorithm": "TOKEN_BUCKET", "failMode": "OPEN", "localQuotaFraction": 0,
                 }),
                 json!({
-                    "by": ["consumer", "route"], "limit": "10/1s burst 50", "algorithm": "token-bucket",
+                    "by": ["consumer", "route"], "limit": "10/s burst 50", "algorithm": "token-bucket",
                     "when-redis-down": "allow", "overshoot": 0,
                 }),
             ),
@@ -210,7 +209,7 @@ mod tests {
             ),
             (
                 json!({ "keyType": "apiKey", "ratePerSec": 0.1 }),
-                json!({ "by": ["header:x-api-key"], "limit": "6/60s" }),
+                json!({ "by": ["header:x-api-key"], "limit": "1/10s" }),
             ),
         ] {
             assert_eq!(flat(body.clone()), Ok(meant), "{body}");
@@ -226,6 +225,8 @@ mod tests {
             (json!({ "failMode": "open" }), "unknown value of `failMode`"),
             (json!({ "ratePerSec": 0.3, "windowSec": 1 }), "must be a number from 1 to"),
             (json!({ "ratePerSec": 0 }), "must be above 0"),
+            (json!({ "ratePerSec": 0.000_001 }), "such as `limit = \"1/30d\"`"),
+            (json!({ "ratePerSec": 2e9 }), "to 1000000000"),
             (json!({ "policyId": "other" }), "must be the policy of the path"),
             (json!({ "rate": 1 }), "unknown field `rate`: it takes"),
             (json!({ "burst": 0 }), "`burst` must be"),

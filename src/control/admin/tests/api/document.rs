@@ -275,6 +275,22 @@ async fn answers_are_as_it_says() {
     assert_eq!((told["openapi"].as_str(), &told), (Some("3.1.0"), document()));
 }
 
+#[test]
+fn answers_of_one_operation_can_be_told_apart() {
+    let schema =
+        |request: &str| &operation(request)["responses"]["200"]["content"]["application/json"]["schema"];
+    for request in ["DELETE /v1/tiers/a/b", "DELETE /v1/policies/a"] {
+        let said = schema(request);
+        matches(said, &json!({ "in-force": true, "hint": "no tier `a` is in force any more" }));
+        matches(said, &json!({ "in-force": false, "in-force-error": "a file cannot be read" }));
+        matches(said, &json!({ "dry-run": true, "old": { "tier": "a" }, "new": null }));
+    }
+    let verdicts = schema("POST /v1/limits:check");
+    let (_, name) = verdicts["$ref"].as_str().and_then(|name| name.split_once('#')).expect("a reference");
+    let first = &document().pointer(name).expect("it is there")["anyOf"][0];
+    assert_eq!(first["$ref"], "#/components/schemas/CheckVerdicts", "generators try the first that fits");
+}
+
 #[tokio::test]
 async fn every_operation_has_examples_which_are_as_it_says() {
     let api = Api::start().await;
