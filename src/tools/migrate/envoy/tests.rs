@@ -231,3 +231,36 @@ fn prefixes_go_on_within_a_segment_as_in_envoy() {
         }
     }
 }
+
+/// A listener with these filters and a virtual host with this, whose routes lead to a cluster.
+fn forwarding(filters: &str, host: &str, table: &str) -> MigrationOutput {
+    read(&format!(
+        "static_resources:\n  listeners:\n  - name: www\n    address: {{ socket_address: {{ address: 127.0.0.1, port_value: 80 }} }}\n\
+         \x20   filter_chains:\n    - filters:\n      - name: m\n        typed_config:\n          \"@type\": a.HttpConnectionManager\n\
+         \x20         http_filters: [{filters}]\n\
+         \x20         route_config: {{ {table} virtual_hosts: [{{ name: v, domains: ['*'], {host} }}] }}\n\
+         \x20 clusters:\n  - name: c\n    load_assignment: {{ cluster_name: c, endpoints: [{{ lb_endpoints: [{{ endpoint: \
+         {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: 9 }} }} }} }}] }}] }}\n"
+    ))
+}
+
+#[test]
+fn fields_whose_value_cannot_be_said_are_removed() {
+    let added = |how: &str| {
+        let field = format!("{{ header: {{ key: X-User, value: '%DOWNSTREAM_PEER_SUBJECT%' }}, {how} }}");
+        forwarding(
+            "",
+            &format!(
+                "routes: [{{ match: {{ prefix: / }}, route: {{ cluster: c }}, request_headers_to_add: [{field}] }}]"
+            ),
+            "",
+        )
+    };
+    for how in ["append_action: OVERWRITE_IF_EXISTS_OR_ADD", "append: false"] {
+        let migrated = added(how);
+        assert!(migrated.text.contains("headers = { remove = \"x-user\" }"), "{}", migrated.text);
+        assert!(migrated.text.contains("no client can choose it") && !migrated.is_whole, "{}", migrated.text);
+    }
+    let appended = added("append_action: APPEND_IF_EXISTS_OR_ADD");
+    assert!(!appended.text.contains("remove =") && !appended.is_whole, "{}", appended.text);
+}

@@ -228,11 +228,9 @@ impl<'d> Reading<'d> {
         match line.word(1) {
             "deny" | "reject" | "tarpit" | "silent-drop" => self.refuse(line, rules),
             "redirect" | "return" => self.answer(line, 2, rules),
-            "set-header" | "add-header" | "del-header" if line.condition().is_none() => {
-                self.field(line, &mut rules.common.request);
+            "set-header" | "add-header" | "del-header" | "replace-header" | "replace-value" => {
+                self.request_field(line, rules);
             }
-            "set-header" | "add-header"
-                if rules.changed.iter().any(|it| it == PATH) && line.has_in("%[path") => {}
             "auth" | "use-service" | "set-path" | "set-pathq" | "set-uri" | "replace-path"
             | "replace-pathq" | "replace-uri" | "set-method" | "wait-for-body" => match prefix(line, rules) {
                 Some(prefix) => rules.common.prefix = Some(prefix),
@@ -619,7 +617,13 @@ impl<'d> Reading<'d> {
             line.begins("http-response") && line.word(1).ends_with("-header") && line.condition().is_none()
         };
         for line in section.lines.iter().filter(is_field) {
-            self.field(line, &mut common.response);
+            if !field(line, &mut common.response) {
+                let why = match names_many(line) {
+                    true => "a header needs its whole name: write each one into `remove`",
+                    false => "its value has no counterpart",
+                };
+                self.draft.notes.left_out_line(line.taken(), why);
+            }
         }
         for line in self.rule_lines(section).into_iter().filter(|line| line.begins("http-response")) {
             match line.word(1) {
@@ -631,25 +635,42 @@ impl<'d> Reading<'d> {
         }
     }
 
-    fn field(&mut self, line: &'d Line, fields: &mut Fields) {
-        let name = line.word(2).to_ascii_lowercase();
-        let value = format(line.word(3));
-        if line.word(1) == "del-header" && line.after("-m").is_some_and(|kind| kind != "str") {
-            let why = "a header needs its whole name: write each one into `remove`";
-            self.draft.notes.left_out_line(line.taken(), why);
+    /// A rule that changes a field of requests. Where it cannot be said what servers get, they do not get what the client
+    /// sent either.
+    fn request_field(&mut self, line: &'d Line, rules: &mut Rules<'d>) {
+        let is_of_new_path = rules.changes(PATH) && line.has_in("%[path");
+        if line.condition().is_none() && !is_of_new_path && field(line, &mut rules.common.request) {
             return;
         }
-        match (line.word(1), value) {
-            ("del-header", _) => fields.take_away(name),
-            ("set-header", Some(value)) => fields.replace(name, value),
-            ("add-header", Some(value)) => fields.append(name, value),
-            _ => {
-                self.draft.notes.left_out_line(line.taken(), "its value has no counterpart");
-                return;
-            }
-        }
-        line.taken();
+        let why = if names_many(line) {
+            rules.common.is_closed = true;
+            "a header needs its whole name: all routes of this section are closed (501) until you write each one into \
+             `remove`"
+        } else if line.word(1) == "add-header" {
+            "this rule has no counterpart"
+        } else {
+            rules.common.request.take_unknown(line.word(2).to_ascii_lowercase())
+        };
+        self.draft.notes.left_out_line(line.taken(), why);
     }
+}
+
+/// Does what a rule does to a field; `false` if that cannot be said.
+fn field(line: &Line, fields: &mut Fields) -> bool {
+    let name = line.word(2).to_ascii_lowercase();
+    match (line.word(1), format(line.word(3))) {
+        ("del-header", _) if !names_many(line) => fields.take_away(name),
+        ("set-header", Some(value)) => fields.replace(name, value),
+        ("add-header", Some(value)) => fields.append(name, value),
+        _ => return false,
+    }
+    line.taken();
+    true
+}
+
+/// Whether a rule removes fields by a part of their names.
+fn names_many(line: &Line) -> bool {
+    line.word(1) == "del-header" && line.after("-m").is_some_and(|kind| kind != "str")
 }
 
 impl Common {

@@ -349,3 +349,25 @@ fn a_beginning_that_a_frontend_strips_is_rewritten_if_nothing_of_it_looks_at_pat
     let moved = behind(&format!("{strip}\n redirect prefix https://b.test if {{ hdr(host) a.test }}"), "");
     assert!(!moved.text.contains("redirect = "), "{}", moved.text);
 }
+
+#[test]
+fn fields_whose_value_cannot_be_said_are_removed() {
+    for rule in [
+        "http-request set-header X-User %[ssl_c_s_dn(cn)]",
+        "http-request set-header X-User v if { src 10.0.0.0/8 }",
+        "http-request del-header X-User unless { src 10.0.0.0/8 }",
+        "http-request replace-header X-User .* no",
+        "http-request set-header X-User admin\nhttp-request set-header X-User user unless { src 10.0.0.0/8 }",
+    ] {
+        let migrated = migrated(rule);
+        let wanted = "path = \"/{*rest}\"\nto = \"web\"\nheaders = { remove = \"x-user\" }";
+        assert_eq!(routes(&migrated), [wanted], "{rule}\n{}", migrated.text);
+        assert!(migrated.text.contains("no client can choose it") && !migrated.is_whole, "{}", migrated.text);
+    }
+    let named_by_part = migrated("http-request del-header X-S- -m beg");
+    assert_eq!(routes(&named_by_part), [format!("path = \"/{{*rest}}\"\n{CLOSED}")]);
+    // The gateway's own, because it does not pass what clients say there.
+    let own = migrated("http-request set-header X-Forwarded-Proto https if { ssl_fc }");
+    assert_eq!(routes(&own), ["path = \"/{*rest}\"\nto = \"web\""], "{}", own.text);
+    assert!(!own.is_whole);
+}

@@ -762,3 +762,20 @@ fn maps_in_maps_and_maps_of_two_locations_are_taken_over() {
         elsewhere.text
     );
 }
+
+#[test]
+fn fields_whose_value_cannot_be_said_are_removed() {
+    let value = |value: &str| {
+        migrated(&format!(
+            "map $http_x_k $user {{ default \"\"; v ok; }}\nserver {{ listen 80; location / {{ \
+             proxy_set_header X-User {value}; proxy_pass http://10.0.0.1; }} }}"
+        ))
+    };
+    for unknown in ["$remote_user", "$ssl_client_verify", "$user", "$cookie_x", "\"a-$request_time\""] {
+        let migrated = value(unknown);
+        assert!(route(&migrated, "", "/{*rest}").contains("remove = [\"x-user\"]"), "{}", migrated.text);
+        assert!(migrated.text.contains("no client can choose it") && !migrated.is_whole, "{}", migrated.text);
+    }
+    let passed = value("$http_x_user");
+    assert!(!passed.text.contains("remove = ") && !passed.text.contains("no counterpart"), "{}", passed.text);
+}
