@@ -264,3 +264,48 @@ fn fields_whose_value_cannot_be_said_are_removed() {
     let appended = added("append_action: APPEND_IF_EXISTS_OR_ADD");
     assert!(!appended.text.contains("remove =") && !appended.is_whole, "{}", appended.text);
 }
+
+#[test]
+fn filters_that_a_route_or_what_is_around_it_switches_on_close_it() {
+    let on = |name: &str| {
+        format!("typed_per_filter_config: {{ {name}: {{ \"@type\": a.FilterConfig, config: {{}} }} }},")
+    };
+    let route =
+        |prefix: &str, own: &str| format!("{{ match: {{ {prefix} }}, {own} route: {{ cluster: c }} }}");
+    let plain = route("prefix: /", "");
+    for (name, kind) in
+        [("envoy.filters.http.rbac", "RBAC"), ("authz", "ExtAuthz"), ("j", "JwtAuthentication"), ("l", "Lua")]
+    {
+        let filter = format!("{{ name: {name}, disabled: true, typed_config: {{ \"@type\": a.{kind} }} }}");
+        let on = on(name);
+        let guarded = route("prefix: /a", &on);
+        let routed = forwarding(&filter, &format!("routes: [{guarded}, {plain}]"), "");
+        let closed = "path = \"/a{*rest}\"\nrespond = { status = 501";
+        assert!(routed.text.contains(closed) && routed.text.contains("to = \"c\""), "{}", routed.text);
+        assert!(!routed.is_whole && routed.text.contains("which may refuse requests"), "{}", routed.text);
+        // Its condition cannot be said, so its path is closed.
+        let unsaid = route(
+            "prefix: /a, runtime_fraction: { default_value: { numerator: 1 } }, headers: [{ name: x, safe_regex_match: { regex: a.b } }]",
+            &on,
+        );
+        let unsaid = forwarding(&filter, &format!("routes: [{unsaid}, {plain}]"), "");
+        assert!(unsaid.text.contains(closed), "{}", unsaid.text);
+        let clusters = format!(
+            "{{ match: {{ prefix: / }}, route: {{ weighted_clusters: {{ clusters: [{{ name: c, weight: 1, {on} }}] }} }} }}"
+        );
+        for (host, table) in [
+            (format!("{on} routes: [{plain}]"), ""),
+            (format!("routes: [{plain}]"), on.as_str()),
+            (format!("routes: [{clusters}]"), ""),
+        ] {
+            let migrated = forwarding(&filter, &host, table);
+            assert!(!migrated.text.contains("to = \"c\"") && !migrated.is_whole, "{}", migrated.text);
+        }
+        // Off again for one route.
+        let off = on.replace("config: {}", "disabled: true");
+        let lifted = forwarding(&filter, &format!("{on} routes: [{}]", route("prefix: /", &off)), "");
+        assert!(lifted.text.contains("to = \"c\""), "{}", lifted.text);
+        let unused = forwarding(&filter, &format!("routes: [{plain}]"), "");
+        assert!(unused.text.contains("to = \"c\""), "{}", unused.text);
+    }
+}
