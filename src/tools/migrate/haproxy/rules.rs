@@ -22,6 +22,8 @@ struct Common {
     /// Changes of fields, as `headers` and `response-headers` have them.
     request: Fields,
     response: Fields,
+    /// The field that says the address of the client, behind all rules.
+    forwarded_for: Option<String>,
     /// A rule that keeps clients out, or changes paths, could not be taken over.
     is_closed: bool,
     /// What paths begin with, as it is replaced on the way to servers.
@@ -595,11 +597,8 @@ impl<'d> Reading<'d> {
     /// X-Forwarded-For, which the gateway sends in any case.
     fn forwarded_for(&mut self, section: &'d Section, common: &mut Common) {
         for line in self.rule_lines(section).into_iter().filter(|line| line.begins("option forwardfor")) {
-            if let Some(name) = line.taken().after("header").map(str::to_ascii_lowercase)
-                && name != "x-forwarded-for"
-            {
-                common.request.replace(name, "{ip}".to_owned());
-            }
+            let name = line.taken().after("header").unwrap_or(X_FORWARDED_FOR);
+            common.forwarded_for = Some(name.to_ascii_lowercase());
             if line.has("except") {
                 let why = "the header is sent for all clients, also for these addresses";
                 self.draft.notes.line_differs(line, why);
@@ -685,6 +684,7 @@ impl Common {
         // Closed, because the second one replaces what the first one leaves.
         self.is_closed |= self.prefix.is_some() && backend.prefix.is_some();
         self.prefix = self.prefix.or(backend.prefix);
+        self.forwarded_for = backend.forwarded_for.or(self.forwarded_for);
         self.limits.extend(backend.limits);
         self.deny.extend(backend.deny);
         if self.allow.is_empty() {
@@ -711,8 +711,14 @@ impl Common {
             }
         }
         let is_forwarded = route.keys.iter().any(|(key, _)| *key == "to");
-        let changes =
-            [("headers", &self.request, TO_SERVERS), ("response-headers", &self.response, TO_CLIENTS)];
+        let mut request = self.request.clone();
+        match self.forwarded_for.as_deref() {
+            // Not removed, because rules remove what the client sent, and this is written behind them.
+            Some(X_FORWARDED_FOR) => request.remove.retain(|name| name != X_FORWARDED_FOR),
+            Some(name) => request.replace(name.to_owned(), "{ip}".to_owned()),
+            None => {}
+        }
+        let changes = [("headers", &request, TO_SERVERS), ("response-headers", &self.response, TO_CLIENTS)];
         for (key, fields, own) in changes {
             let is_there = route.keys.iter().any(|(known, _)| *known == key);
             if let Some(shown) = fields.shown(own).filter(|_| !is_there && (is_forwarded || key != "headers"))
@@ -843,6 +849,7 @@ fn sides(line: &Line, rules: &Rules<'_>) -> (Vec<Criteria>, Vec<Criteria>) {
 }
 
 const ANY: &str = "/{*rest}";
+const X_FORWARDED_FOR: &str = "x-forwarded-for";
 /// Among the fields that rules change: the address of the client, and the path.
 const SOURCE: &str = "(src)";
 const PATH: &str = "(path)";
