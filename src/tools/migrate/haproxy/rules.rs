@@ -146,11 +146,15 @@ impl<'d> Reading<'d> {
             self.answer(line, 1, &mut rules);
         }
         for line in section.lines.iter().filter(|line| line.begins("use_backend")) {
-            let Some(which) = self.which(line, &rules) else {
-                self.refused_by_backend(line, &mut rules);
-                continue;
-            };
-            self.forward(line, line.word(1), which, &mut rules);
+            let refuses = self.may_refuse_by_backend(line);
+            let (known, parts) = sides(line, &rules);
+            let is_said = !(refuses && is_dynamic(line));
+            let which = self.which(line, &rules, refuses).filter(|_| is_said);
+            if refuses {
+                let unsaid = if which.is_none() { [known, parts].concat() } else { parts };
+                self.close_parts(line, unsaid, &mut rules);
+            }
+            self.forward(line, line.word(1), which.unwrap_or_default(), &mut rules);
         }
         match self.line(section, "default_backend") {
             Some(line) => self.forward(line, line.word(1), vec![Criteria::default()], &mut rules),
@@ -201,10 +205,11 @@ impl<'d> Reading<'d> {
         order::add_in_order(self.draft, routes);
     }
 
-    /// The alternatives of a line's condition; `None` if routes cannot say it, which is listed.
-    fn which(&mut self, line: &'d Line, rules: &Rules<'d>) -> Option<Vec<Criteria>> {
+    /// The alternatives of a line's condition; `None` if routes cannot say it. What they cannot say is listed, unless it is
+    /// going to be closed.
+    fn which(&mut self, line: &'d Line, rules: &Rules<'d>, is_closed: bool) -> Option<Vec<Criteria>> {
         let (which, parts) = sides(line, rules);
-        if !parts.is_empty() {
+        if !parts.is_empty() && !is_closed {
             let why = match which.is_empty() {
                 true => {
                     "its condition cannot be expressed by host, path, method and headers; its requests go to other \
@@ -220,7 +225,9 @@ impl<'d> Reading<'d> {
         if which.iter().any(|which| rules.asks_for_changed(which)) {
             let why = "an earlier rule changes what it tests, and routes see what the client sent; its \
                 requests go to other rules";
-            self.draft.notes.left_out_line(line, why);
+            if !is_closed {
+                self.draft.notes.left_out_line(line, why);
+            }
             return None;
         }
         (!which.is_empty()).then_some(which)
@@ -427,9 +434,8 @@ impl<'d> Reading<'d> {
         if which.is_any_case {
             return self.closed(line, &mut rules.common);
         }
-        let why = format!(
-            "{why}: requests it may refuse are closed (501), whatever the header's value, until you rewrite it"
-        );
+        let values = if which.headers.is_empty() { "" } else { ", whatever the header's value," };
+        let why = format!("{why}: requests it may refuse are closed (501){values} until you rewrite it");
         self.draft.notes.left_out_line(line, why);
         for mut route in routes(which, &line.place) {
             route.headers.iter_mut().for_each(|(_, value)| *value = None);
@@ -468,7 +474,7 @@ impl<'d> Reading<'d> {
         let status = line.after("status").and_then(|status| status.parse::<u16>().ok());
         let refuses = line.word(1) == "return" && status.is_some_and(|status| status >= 400);
         let keeps_out = refuses || sends_elsewhere(line, at, &rules.acls);
-        let which = self.which(line, rules);
+        let which = self.which(line, rules, keeps_out);
         if keeps_out {
             let (known, parts) = sides(line, rules);
             self.close_parts(line, if which.is_none() { [known, parts].concat() } else { parts }, rules);
@@ -523,14 +529,22 @@ impl<'d> Reading<'d> {
             section.name == name && matches!(section.kind.as_str(), "backend" | "listen")
         };
         let Some(backend) = sections.iter().find(is_it) else {
-            self.draft.notes.left_out_line(line, "there is no such backend in this file");
+            let why = match is_dynamic(line) {
+                true => "its backend depends on the request; its requests go to other rules",
+                false => "there is no such backend in this file",
+            };
+            if !which.is_empty() {
+                self.draft.notes.left_out_line(line, why);
+            }
             return;
         };
         for which in &which {
             if !which.is_route() {
                 let why = "routes are not chosen by address, rate or TLS; its requests go to other rules";
                 self.draft.notes.left_out_line(line, why);
-                self.refused_by_backend(line, rules);
+                if self.may_refuse_by_backend(line) {
+                    self.closed(line, &mut rules.common);
+                }
                 continue;
             }
             let refuses = backend.kind == "backend" && refuses_all(backend);
@@ -547,13 +561,14 @@ impl<'d> Reading<'d> {
         }
     }
 
-    /// Closes the section if a rule whose condition cannot be said leads to a backend that refuses every request.
-    fn refused_by_backend(&mut self, line: &'d Line, rules: &mut Rules<'d>) {
-        let is_it = |section: &&Section| section.kind == "backend" && section.name == line.word(1);
-        let Some(backend) = self.sections.iter().find(is_it) else { return };
-        if refuses_all(backend) {
-            self.closed(line, &mut rules.common);
-        }
+    /// Whether a rule leads to a backend that refuses every request: the one that it names, or any that it may choose.
+    fn may_refuse_by_backend(&self, line: &Line) -> bool {
+        let is_table = |section: &Section| section.lines.iter().any(|line| line.begins("stick-table"));
+        let mut backends = self.sections.iter().filter(|section| section.kind == "backend");
+        backends.any(|section| {
+            let is_it = section.name == line.word(1) || is_dynamic(line) && !is_table(section);
+            is_it && refuses_all(section)
+        })
     }
 
     /// Leads a route to a backend. Returns what the backend itself says of requests and answers.
@@ -616,6 +631,9 @@ impl<'d> Reading<'d> {
             line.begins("http-response") && line.word(1).ends_with("-header") && line.condition().is_none()
         };
         for line in section.lines.iter().filter(is_field) {
+            if line.word(1) == "del-header" && line.word(2).eq_ignore_ascii_case("date") {
+                self.draft.notes.left_out_line(line, "the gateway always sends its own `Date`");
+            }
             if !field(line, &mut common.response) {
                 let why = match names_many(line) {
                     true => "a header needs its whole name: write each one into `remove`",
@@ -773,6 +791,11 @@ fn prefix(line: &Line, rules: &Rules<'_>) -> Option<StrippedPrefix> {
     let is_any = which.iter().any(|which| which.paths.is_empty());
     let paths: Vec<String> = which.into_iter().flat_map(|which| which.paths).filter(|_| !is_any).collect();
     is_known.then(|| StrippedPrefix::of(line, &paths)).flatten()
+}
+
+/// Whether the backend of a rule depends on the request.
+fn is_dynamic(line: &Line) -> bool {
+    line.word(1).contains("%[")
 }
 
 /// Whether a backend refuses every request.

@@ -371,3 +371,46 @@ fn fields_whose_value_cannot_be_said_are_removed() {
     assert_eq!(routes(&own), ["path = \"/{*rest}\"\nto = \"web\""], "{}", own.text);
     assert!(!own.is_whole);
 }
+
+#[test]
+fn what_a_rule_may_lead_to_a_backend_that_refuses_is_closed() {
+    let acls = "acl is_a path_beg /a/\nacl weird req.cook(beta) -m found\n";
+    for or in ["is_a or weird", "weird or is_a", "{ path_beg /admin } || { hdr_sub(user-agent) -i bot }"] {
+        let migrated = migrated(&format!("{acls}use_backend deny if {or}"));
+        assert!(!migrated.text.contains("to = \"web\""), "{or}\n{}", migrated.text);
+        assert!(!migrated.text.contains("go to other rules") && !migrated.is_whole, "{}", migrated.text);
+    }
+    // What is known of the other half bounds what is closed.
+    let bounded = migrated(&format!("{acls}use_backend deny if is_a or {{ path_beg /b/ }} weird"));
+    let found = routes(&bounded);
+    assert!(found.contains(&format!("path = \"/b/{{*rest}}\"\n{CLOSED}").as_str()), "{}", bounded.text);
+    assert!(found.contains(&"path = \"/{*rest}\"\nto = \"web\""), "{}", bounded.text);
+    // One whose name depends on the request may be any.
+    let chosen = "use_backend %[req.hdr(host),map(hosts.map)]";
+    let refusing = migrated(&format!("use_backend deny if {{ path /d }}\n{chosen}"));
+    assert!(!refusing.text.contains("to = \"web\""), "{}", refusing.text);
+    let open = migrated(chosen);
+    assert!(open.text.contains("its backend depends on the request") && open.text.contains("to = \"web\""));
+}
+
+#[test]
+fn the_address_of_the_client_is_sent_behind_rules_that_remove_it() {
+    let forwarded = migrated("option forwardfor\nhttp-request del-header X-Forwarded-For");
+    assert_eq!(routes(&forwarded), ["path = \"/{*rest}\"\nto = \"web\""], "{}", forwarded.text);
+    let named = migrated("option forwardfor header X-Client\nhttp-request del-header X-Client");
+    assert!(named.text.contains("set = { x-client = \"{ip}\" }"), "{}", named.text);
+    let removed = migrated("http-request del-header X-Forwarded-For");
+    assert!(removed.text.contains("headers = { remove = \"x-forwarded-for\" }"), "{}", removed.text);
+}
+
+#[test]
+fn alternatives_of_a_rule_are_not_said_to_be_unreached_behind_each_other() {
+    let migrated = migrated("http-request deny if { path_beg /a } or { path_beg /a/b }");
+    assert!(migrated.is_whole && !migrated.text.contains("never reached"), "{}", migrated.text);
+}
+
+#[test]
+fn the_date_of_responses_is_listed_as_not_removed() {
+    let migrated = migrated("http-response del-header Date");
+    assert!(!migrated.is_whole && migrated.text.contains("always sends its own `Date`"), "{}", migrated.text);
+}
