@@ -2,11 +2,11 @@
 
 use config::printer::{array, key, size as show_size, table, text};
 
-use super::super::draft::Route;
+use super::super::draft::{Route, texts};
 use super::super::fields::{Fields, TO_SERVERS};
 use super::super::regex::beginning;
 use super::super::template;
-use super::access::{is_guarded, is_redirect, refuses};
+use super::access::{EVERYBODY, is_guarded, is_redirect, refuses};
 use super::lexer::Directive;
 use super::maps::{self, named_location, pass_of};
 use super::prefix::{self, Match};
@@ -225,6 +225,11 @@ impl<'d> Reading<'d> {
                     }
                 }
                 route.close();
+            }
+            // As in nginx, which does not come to files then.
+            (None, _) if route.keys.iter().any(|(key, list)| *key == "deny" && *list == texts(EVERYBODY)) => {
+                route.keys.retain(|(key, _)| *key != "deny");
+                answered(route, "respond", "{ status = 403 }".to_owned());
             }
             (None, _) => self.unserved(route, scope),
         }

@@ -779,3 +779,15 @@ fn fields_whose_value_cannot_be_said_are_removed() {
     let passed = value("$http_x_user");
     assert!(!passed.text.contains("remove = ") && !passed.text.contains("no counterpart"), "{}", passed.text);
 }
+
+#[test]
+fn a_place_that_denies_everybody_and_forwards_nothing_answers_403() {
+    let migrated =
+        migrated(&format!("server {{ listen 80; root /var/www; location /priv/ {{ deny all; }} {TO_A} }}"));
+    assert!(
+        route(&migrated, "", "/priv/{*rest}").contains("respond = { status = 403 }"),
+        "{}",
+        migrated.text
+    );
+    assert!(!migrated.text.contains("scripts are not served"), "{}", migrated.text);
+}
