@@ -2,6 +2,8 @@
 //!
 //! It keeps names legal and apart, and notices routes that tie. It does not know where anything came from.
 
+use std::path::Path;
+
 use config::printer::text;
 use policy::matching::pattern::Pattern;
 
@@ -164,6 +166,26 @@ impl Route {
 }
 
 impl Draft {
+    /// Lists which paths of a file's requests are read otherwise than there, if any are forwarded. `rejects`: encoded
+    /// slashes were refused there, too; `normalizes`: its routes and servers saw normalized paths.
+    pub(super) fn list_paths(&mut self, file: &Path, rejects: bool, normalizes: bool) {
+        let is_forwarded = |route: &Route| route.keys.iter().any(|(key, _)| *key == "to");
+        if !self.routes.iter().any(is_forwarded) {
+            return;
+        }
+        let slashes = if rejects { "" } else { "an encoded slash, " };
+        let mut why = format!(
+            "paths with {slashes}a backslash, `;` or double encoding are answered 400; with `path-escapes = \"keep\"` a \
+             route forwards them"
+        );
+        if !normalizes {
+            why.push_str(
+                "; others are normalized for routes and servers: `//` to `/`, `/./` and `/x/../` to `/`, `/%41` to `/A`",
+            );
+        }
+        self.notes.differs(&SourceLine::default(), &file.display().to_string(), why);
+    }
+
     /// Adds a route, unless an earlier one takes its requests. Those that ask for different fields are told apart by who
     /// adds them: see `order`.
     pub(super) fn add_route(&mut self, mut route: Route, what: &str) {

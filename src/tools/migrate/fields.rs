@@ -21,6 +21,16 @@ impl Fields {
         }
     }
 
+    /// Takes a field of requests away whose value cannot be said, because servers would take the client's own for it.
+    /// Returns what is listed.
+    pub(super) fn take_unknown(&mut self, name: String) -> &'static str {
+        if TO_SERVERS.contains(&name.as_str()) || FRAMING.contains(&name.as_str()) {
+            return "its value has no counterpart: the server gets what the gateway sends";
+        }
+        self.take_away(name);
+        "its value has no counterpart: the header is removed, so that no client can choose it"
+    }
+
     /// Gives a field this value alone.
     pub(super) fn replace(&mut self, name: String, value: String) {
         self.forget(&name);
@@ -104,5 +114,8 @@ pub(super) const TO_SERVERS: &[&str] = &[
     "x-forwarded-proto",
     "x-request-id",
 ];
+/// Fields of a connection, which no route removes.
+const FRAMING: &[&str] =
+    &["connection", "content-length", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade"];
 /// Those of answers.
 pub(super) const TO_CLIENTS: &[&str] = &["x-request-id"];

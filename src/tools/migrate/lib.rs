@@ -98,6 +98,18 @@ fn finished(mut draft: Draft, from: From, path: &Path) -> MigrationOutput {
     MigrationOutput { is_whole: draft.notes.is_empty(), keys, text, errors }
 }
 
+#[cfg(test)]
+impl MigrationOutput {
+    /// Whether nothing is listed but how paths are read.
+    fn is_whole_but_paths(&self) -> bool {
+        let comments = self.text.lines().take_while(|line| line.starts_with('#'));
+        let lines = comments.skip_while(|line| !line.starts_with("# Taken over"));
+        let listed = lines.skip(1).take_while(|line| *line != "#").collect::<Vec<_>>();
+        let is_of_paths = matches!(listed.as_slice(), [only] if only.contains("`: paths with "));
+        self.is_whole || is_of_paths && !self.text.contains("\n# Left out: ")
+    }
+}
+
 impl From {
     /// The word of the command line.
     pub fn word(self) -> &'static str {

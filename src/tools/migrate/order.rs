@@ -7,10 +7,14 @@ use super::draft::{Draft, Route, shape};
 /// route of its own that is more specific still.
 pub(super) fn add_in_order(draft: &mut Draft, rules: Vec<(Route, String)>) {
     let mut placed: RankedRoutes = Vec::new();
+    let shown: Vec<String> = rules.iter().map(|(_, what)| what.clone()).collect();
     for (rank, (route, what)) in rules.into_iter().enumerate() {
-        if let Some((_, first)) = placed.iter().find(|(_, first)| covers(first, &route)) {
-            let why = format!("it is never reached: `{}` takes its requests first", first.path);
-            draft.notes.left_out(&route.place, &what, why);
+        if let Some((before, first)) = placed.iter().find(|(_, first)| covers(first, &route)) {
+            // Nothing to say of an alternative of the same rule.
+            if first.place != route.place || shown[*before] != what {
+                let why = format!("it is never reached: `{}` takes its requests first", first.path);
+                draft.notes.left_out(&route.place, &what, why);
+            }
             continue;
         }
         for part in beside(&placed, route) {

@@ -46,9 +46,13 @@ fn is_web(port: &str) -> bool {
 /// Whether a port is reached from this host or its own network alone.
 fn is_private(port: &str) -> bool {
     port.starts_with("unix:")
-        || port.parse::<SocketAddr>().is_ok_and(|address| match address.ip() {
-            IpAddr::V4(ip) => ip.is_loopback() || ip.is_private(),
-            IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local(),
+        || port.parse::<SocketAddr>().is_ok_and(|address| match address.ip().to_canonical() {
+            IpAddr::V4(ip) => {
+                // Those that providers share among their customers (RFC 6598), too.
+                let is_shared = ip.octets()[0] == 100 && ip.octets()[1] & 0xc0 == 64;
+                ip.is_loopback() || ip.is_private() || ip.is_link_local() || is_shared
+            }
+            IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
         })
 }
 
@@ -70,3 +74,20 @@ impl Draft {
 }
 
 const WEB: &str = "80 and 443";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_that_the_internet_does_not_reach_are_private() {
+        for private in
+            ["127.0.0.1:80", "[::ffff:127.0.0.1]:80", "100.64.0.7:80", "169.254.1.1:80", "[fe80::1]:80"]
+        {
+            assert!(is_private(private), "{private}");
+        }
+        for public in ["203.0.113.1:80", "100.128.0.1:80", "[::ffff:203.0.113.1]:80", "[2001:db8::1]:80"] {
+            assert!(!is_private(public), "{public}");
+        }
+    }
+}

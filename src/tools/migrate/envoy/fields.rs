@@ -34,20 +34,24 @@ impl<'d> Reading<'d> {
     fn fields_of(&mut self, level: &'d Node, keys: Keys) -> Fields {
         let mut fields = Fields::default();
         level.words(keys.1).into_iter().for_each(|name| fields.take_away(name.to_lowercase()));
-        level.list(keys.0).iter().for_each(|option| self.field(option, &mut fields));
+        level.list(keys.0).iter().for_each(|option| self.field(option, keys, &mut fields));
         fields
     }
 
-    fn field(&mut self, option: &'d Node, fields: &mut Fields) {
+    fn field(&mut self, option: &'d Node, keys: Keys, fields: &mut Fields) {
         let name = option.at(&["header", "key"]).and_then(Node::text).unwrap_or_default().to_lowercase();
         let value = option.at(&["header", "value"]).and_then(Node::text).unwrap_or_default();
-        let Some(value) = format(value).filter(|_| is_field(&name)) else {
-            return self.left_out(option, &format!("header {name}"), "its value has no counterpart");
-        };
         let action = option.word("append_action");
         let is_appended = match action {
             Some(action) => !action.starts_with("OVERWRITE_IF_EXISTS"),
             None => option.get("append").and_then(Node::flag).unwrap_or(true),
+        };
+        let Some(value) = format(value).filter(|_| is_field(&name)) else {
+            let why = match is_appended || keys != REQUEST || !is_field(&name) {
+                true => "its value has no counterpart",
+                false => fields.take_unknown(name.clone()),
+            };
+            return self.left_out(option, &format!("header {name}"), why);
         };
         if matches!(action, Some("ADD_IF_ABSENT" | "OVERWRITE_IF_EXISTS")) {
             let why = "it is sent even if the header is already present";

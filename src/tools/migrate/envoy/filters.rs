@@ -3,6 +3,7 @@
 use config::printer::{size, table, text};
 
 use super::super::draft::texts;
+use super::super::values::is_among;
 use super::super::yaml::Node;
 use super::hosts::RouteScope;
 use super::{Reading, kind};
@@ -18,6 +19,8 @@ pub(super) struct Filters<'d> {
     pub(super) max_body: Option<String>,
     /// Whether something may refuse requests that is not known: all routes are closed.
     pub(super) is_guarded: bool,
+    /// The names of those that may refuse requests and are switched off until a route or a host switches them on.
+    disabled: Vec<&'d str>,
     pub(super) upgrades: &'d [Node],
     /// `allow` of routes: the clients that their chain takes. Empty: any.
     pub(super) allow: Vec<String>,
@@ -27,6 +30,9 @@ impl<'d> Reading<'d> {
     pub(super) fn filters(&mut self, manager: &'d Node) -> Filters<'d> {
         let mut filters = Filters { upgrades: manager.list("upgrade_configs"), ..Filters::default() };
         for filter in manager.list("http_filters") {
+            if filter.is("disabled") {
+                filters.disabled.extend(filter.word("name").filter(|_| may_refuse(kind_of(filter))));
+            }
             if filter.is("disabled") || filter.is("is_optional") && filter.get("typed_config").is_none() {
                 filter.dismiss();
                 continue;
@@ -39,8 +45,7 @@ impl<'d> Reading<'d> {
     fn filter(&mut self, filter: &'d Node, filters: &mut Filters<'d>) {
         let name = filter.word("name").unwrap_or_default();
         let config = filter.get("typed_config");
-        let named = name.rsplit('.').next().unwrap_or_default();
-        match config.map(kind).filter(|kind| !kind.is_empty()).unwrap_or(named) {
+        match kind_of(filter) {
             "LocalRateLimit" | "local_ratelimit" => filters.limits.extend(config),
             "Cors" | "cors" => filters.has_cors = true,
             "Compressor" | "compressor" => {
@@ -49,9 +54,7 @@ impl<'d> Reading<'d> {
             "Buffer" | "buffer" => {
                 filters.max_body = config.and_then(|config| config.count("max_request_bytes")).map(size);
             }
-            "Router" | "router" | "GrpcStats" | "grpc_stats" | "OnDemand" | "Tap" | "FilterConfig" => {
-                filter.dismiss()
-            }
+            other if NEEDLESS.contains(&other) => filter.dismiss(),
             "RateLimit" | "ratelimit" => {
                 let why =
                     "its limits are in the configuration of the rate limit service: write them as policies";
@@ -67,6 +70,22 @@ impl<'d> Reading<'d> {
                 }
             },
         }
+    }
+
+    /// The filter that a route, its host or its table switches on and that may refuse requests. The nearest level that
+    /// names a filter decides.
+    pub(super) fn enabled(&self, node: &'d Node, around: &RouteScope<'_, 'd>) -> Option<&'d str> {
+        let clusters = node.at(&["route", "weighted_clusters"]).map(|it| it.list("clusters"));
+        let is_on = |level: &'d Node, name: &str| {
+            let entries = level.get("typed_per_filter_config").map(Node::entries).unwrap_or_default();
+            let own = entries.iter().find(|(key, _)| key == name).map(|(_, own)| own);
+            own.inspect(|own| own.dismiss()).map(|own| !own.is("disabled"))
+        };
+        around.filters.disabled.iter().copied().find(|name| {
+            let levels = [node, around.host, around.table];
+            levels.into_iter().find_map(|level| is_on(level, name)) == Some(true)
+                || clusters.unwrap_or_default().iter().any(|cluster| is_on(cluster, name) == Some(true))
+        })
     }
 
     /// `max-body` of a route's or a host's own buffer.
@@ -122,6 +141,21 @@ impl<'d> Reading<'d> {
     }
 }
 
+/// What a filter is, by the type of its configuration or by its name.
+fn kind_of(filter: &Node) -> &str {
+    let named = filter.word("name").and_then(|name| name.rsplit('.').next()).unwrap_or_default();
+    filter.get("typed_config").map(kind).filter(|kind| !kind.is_empty()).unwrap_or(named)
+}
+
+/// Whether it is not known that a filter lets everybody in.
+fn may_refuse(kind: &str) -> bool {
+    const TAKEN_OVER: &str =
+        "LocalRateLimit local_ratelimit Cors cors Compressor compressor Buffer buffer RateLimit ratelimit";
+    !is_among(kind, TAKEN_OVER)
+        && !NEEDLESS.contains(&kind)
+        && HARMLESS.iter().all(|(known, _)| *known != kind)
+}
+
 /// Whether a configuration is of a type.
 pub(super) fn is_of(config: &Node, wanted: &str) -> bool {
     let found = config.get("@type").and_then(|node| node.parsed(|text| text.ends_with(wanted).then_some(())));
@@ -145,6 +179,9 @@ fn compress(config: &Node, so_far: Option<String>) -> String {
     }
     table([("encodings", texts(&codings))])
 }
+
+/// Filters that are part of every gateway, or change nothing.
+const NEEDLESS: &[&str] = &["Router", "router", "GrpcStats", "grpc_stats", "OnDemand", "Tap", "FilterConfig"];
 
 /// Filters that let everybody in, and what becomes of them.
 const HARMLESS: &[(&str, &str)] = &[

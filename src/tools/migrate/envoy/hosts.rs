@@ -35,7 +35,9 @@ impl<'d> Reading<'d> {
         let has_others = !chain.asked.names.is_empty() || names.iter().any(Vec::is_empty);
         let mut unnamed: Vec<(&'d Node, &'d str)> = Vec::new();
         for (host, names) in hosts.iter().zip(names) {
-            if host.list("routes").iter().any(refuses) || asks_for_tls(host) {
+            let around = RouteScope { table, host, filters: &filters, is_tls };
+            let keeps_out = |route: &'d Node| refuses(route) || self.enabled(route, &around).is_some();
+            if host.list("routes").iter().any(keeps_out) || asks_for_tls(host) {
                 let domains = host.list("domains").iter().filter_map(Node::text);
                 unnamed.extend(domains.filter(|name| bare(name).is_none()).map(|name| (host, name)));
             }
@@ -43,7 +45,6 @@ impl<'d> Reading<'d> {
                 continue;
             };
             host.skip(&["name"]);
-            let around = RouteScope { table, host, filters: &filters, is_tls };
             let mut rules = Vec::new();
             for route in host.list("routes") {
                 self.route(route, &names, &around, &mut rules);
@@ -98,8 +99,9 @@ impl<'d> Reading<'d> {
         rules: &mut Vec<(Route, String)>,
     ) {
         let what = shown(node);
+        let enabled = self.enabled(node, around);
         let Some(which) = node.get("match").and_then(|matched| self.matched(matched)) else {
-            return self.unsaid(node, &what, hosts, rules);
+            return self.unsaid(node, &what, hosts, refuses(node) || enabled.is_some(), rules);
         };
         let mut route = Route {
             place: self.place(node),
@@ -112,7 +114,7 @@ impl<'d> Reading<'d> {
         if around.filters.is_guarded {
             route.close();
             node.dismiss();
-        } else if any_case && refuses(node) {
+        } else if any_case && (refuses(node) || enabled.is_some()) {
             let why =
                 "paths are case-sensitive here, and it refuses requests: all paths below it are closed (501)";
             self.left_out(node, &what, why);
@@ -122,6 +124,12 @@ impl<'d> Reading<'d> {
             let why = "its host requires TLS, and all listeners serve all routes: it is closed (501) until the \
                 listener without TLS has `redirect = \"https\"`";
             self.left_out(node, &what, why);
+            route.close();
+        } else if let Some(filter) = enabled {
+            let why = format!(
+                "it enables `{filter}`, which may refuse requests: it is closed (501) until you rewrite it"
+            );
+            self.left_out(node, &what, &why);
             route.close();
         } else {
             self.act(node, &prefix, around, &mut route);
@@ -134,12 +142,19 @@ impl<'d> Reading<'d> {
     }
 
     /// A route whose condition cannot be said. Its path is closed, so that no other route lets through what it refused.
-    fn unsaid(&mut self, node: &'d Node, what: &str, hosts: &[String], rules: &mut Vec<(Route, String)>) {
+    fn unsaid(
+        &mut self,
+        node: &'d Node,
+        what: &str,
+        hosts: &[String],
+        refuses: bool,
+        rules: &mut Vec<(Route, String)>,
+    ) {
         let condition = "its condition cannot be expressed by host, path, method and headers";
-        if !keeps_out(node) {
+        if !refuses && !answers_beyond(node) {
             return self.left_out(node, what, &format!("{condition}; its requests go to other routes"));
         }
-        let does = if refuses(node) { "refuses requests" } else { "responds itself" };
+        let does = if refuses { "refuses requests" } else { "responds itself" };
         let matched = node.get("match").filter(|matched| !is_any_case(matched));
         let path = matched.and_then(|matched| self.path(matched));
         let mut closed = Route { place: self.place(node), hosts: hosts.to_vec(), ..Route::default() };
@@ -211,11 +226,10 @@ fn refuses(node: &Node) -> bool {
     node.at(&["direct_response", "status"]).and_then(Node::number).is_some_and(|status| status >= 400)
 }
 
-/// Whether a route keeps requests from what other routes do: it refuses them, or answers them by more than where they are
-/// for.
-fn keeps_out(node: &Node) -> bool {
+/// Whether a route keeps requests from what other routes do: it answers them by more than where they are for.
+fn answers_beyond(node: &Node) -> bool {
     let answers = node.get("redirect").is_some() || node.get("direct_response").is_some();
-    refuses(node) || answers && !node.get("match").is_some_and(asks_for_address)
+    answers && !node.get("match").is_some_and(asks_for_address)
 }
 
 /// Whether a match asks for nothing but where a request is for.

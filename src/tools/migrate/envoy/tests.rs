@@ -37,7 +37,11 @@ fn addresses_that_a_chain_takes_are_those_that_may_come_in() {
         let matched = format!("{kind}: [{{ address_prefix: 10.1.2.3, prefix_len: 8 }}]");
         let migrated = listener(&[(&matched, "", 204)], "");
         assert_eq!(migrated.text.matches("allow = \"10.0.0.0/8\"").count(), 2, "{}", migrated.text);
-        assert!(!migrated.is_whole && migrated.text.contains("answered 403"), "{}", migrated.text);
+        assert!(
+            !migrated.is_whole_but_paths() && migrated.text.contains("answered 403"),
+            "{}",
+            migrated.text
+        );
     }
     // Closed behind the PROXY protocol, because they are other addresses there.
     let matched = "source_prefix_ranges: [{ address_prefix: 10.0.0.0, prefix_len: 8 }]";
@@ -61,7 +65,7 @@ fn chains_that_ask_for_what_cannot_be_said_are_closed() {
         "source_prefix_ranges: [{ address_prefix: x, prefix_len: 8 }]",
     ] {
         let migrated = listener(&[(matched, "", 204)], "");
-        assert!(is_closed(&migrated) && !migrated.is_whole, "{matched}\n{}", migrated.text);
+        assert!(is_closed(&migrated) && !migrated.is_whole_but_paths(), "{matched}\n{}", migrated.text);
         assert!(migrated.text.contains("cannot express which connections it takes"), "{}", migrated.text);
     }
     let matcher = "    filter_chain_matcher: { on_no_match: {} }\n";
@@ -74,7 +78,11 @@ fn chains_that_ask_for_what_cannot_be_said_are_closed() {
         "",
     ] {
         let migrated = listener(&[(matched, "", 204)], "");
-        assert!(migrated.is_whole && migrated.text.contains("status = 204"), "{matched}\n{}", migrated.text);
+        assert!(
+            migrated.is_whole_but_paths() && migrated.text.contains("status = 204"),
+            "{matched}\n{}",
+            migrated.text
+        );
     }
 }
 
@@ -91,7 +99,7 @@ fn names_that_chains_are_for_are_hosts() {
     assert!(route(204).contains("allow = \"10.0.0.0/8\""), "{}", migrated.text);
     assert!(route(205).contains("host = \"c.test\""), "{}", migrated.text);
     assert!(!route(205).contains("allow"), "{}", migrated.text);
-    assert!(!migrated.is_whole);
+    assert!(!migrated.is_whole_but_paths());
 }
 
 #[test]
@@ -112,12 +120,12 @@ fn routes_that_send_clients_elsewhere_keep_them_out() {
     ] {
         for action in [login, "direct_response: { status: 200 }"] {
             let migrated = routes(matched, action);
-            assert!(is_closed(&migrated) && !migrated.is_whole, "{matched}\n{}", migrated.text);
+            assert!(is_closed(&migrated) && !migrated.is_whole_but_paths(), "{matched}\n{}", migrated.text);
         }
     }
     let clear = "headers: [{ name: x-forwarded-proto, string_match: { exact: https }, invert_match: true }]";
     let migrated = routes(clear, "redirect: { https_redirect: true }");
-    assert!(migrated.text.contains("status = 204") && !migrated.is_whole, "{}", migrated.text);
+    assert!(migrated.text.contains("status = 204") && !migrated.is_whole_but_paths(), "{}", migrated.text);
 }
 
 /// Listeners, each of them an address, a port, what its chain has beside its filters, and its routes.
@@ -156,7 +164,7 @@ fn routes_of_an_internal_listener_do_not_answer_at_the_public_one() {
             let migrated = listeners(&order);
             assert!(route(&migrated, "/{*rest}").contains("status = 204"), "{}", migrated.text);
             assert!(route(&migrated, "/admin").contains("status = 501"), "{}", migrated.text);
-            assert!(!migrated.is_whole && migrated.text.contains("it has a port of its own"));
+            assert!(!migrated.is_whole_but_paths() && migrated.text.contains("it has a port of its own"));
             assert_eq!(migrated.text.matches("\n[listener.").count(), 2, "{}", migrated.text);
         }
     }
@@ -169,7 +177,8 @@ fn of_two_listeners_that_may_both_be_public_one_is_left_out() {
         assert!(route(&migrated, "/{*rest}").contains("status = 204"), "{}", migrated.text);
         assert!(!migrated.text.contains("/admin") && !migrated.text.contains("10001"), "{}", migrated.text);
         assert!(
-            !migrated.is_whole && migrated.text.contains("`listener l1`: all listeners serve all routes")
+            !migrated.is_whole_but_paths()
+                && migrated.text.contains("`listener l1`: all listeners serve all routes")
         );
     }
 }
@@ -178,14 +187,14 @@ fn of_two_listeners_that_may_both_be_public_one_is_left_out() {
 fn listeners_of_the_same_routes_share_them() {
     for port in [81, 10_001] {
         let migrated = listeners(&[("0.0.0.0", 80, "", PUBLIC), ("0.0.0.0", port, TLS, PUBLIC)]);
-        assert!(migrated.is_whole, "{}", migrated.text);
+        assert!(migrated.is_whole_but_paths(), "{}", migrated.text);
         assert_eq!(migrated.text.matches("\n[listener.").count(), 2, "{}", migrated.text);
         assert_eq!(migrated.text.matches("[[route]]").count(), 1, "{}", migrated.text);
     }
     // They do not count, because those that send clients to https have no routes.
     let moved = "{ match: { prefix: / }, redirect: { https_redirect: true } }";
     let migrated = listeners(&[("0.0.0.0", 8080, "", moved), ("0.0.0.0", 8443, TLS, PUBLIC)]);
-    assert!(migrated.is_whole && migrated.text.contains("status = 204"), "{}", migrated.text);
+    assert!(migrated.is_whole_but_paths() && migrated.text.contains("status = 204"), "{}", migrated.text);
 }
 
 #[test]
@@ -200,13 +209,14 @@ fn routes_behind_certificates_are_not_served_to_those_without() {
         let migrated = listeners(&[("0.0.0.0", 443, &certified, PUBLIC), (address, port, "", INTERNAL)]);
         assert!(route(&migrated, "/{*rest}").contains("status = 501"), "{}", migrated.text);
         assert!(
-            !migrated.is_whole && migrated.text.contains("another listener does not ask for a certificate"),
+            !migrated.is_whole_but_paths()
+                && migrated.text.contains("another listener does not ask for a certificate"),
             "{}",
             migrated.text
         );
     }
     let migrated = listeners(&[("0.0.0.0", 443, &certified, PUBLIC)]);
-    assert!(migrated.is_whole && migrated.text.contains("status = 204"), "{}", migrated.text);
+    assert!(migrated.is_whole_but_paths() && migrated.text.contains("status = 204"), "{}", migrated.text);
 }
 
 #[test]
@@ -225,9 +235,120 @@ fn prefixes_go_on_within_a_segment_as_in_envoy() {
         ] {
             let route = format!("{{ match: {{ {matched} }}, {action} }}");
             let migrated = listeners(&[("127.0.0.1", 80, "", &route)]);
-            assert!(migrated.is_whole, "{matched}\n{}", migrated.text);
+            assert!(migrated.is_whole_but_paths(), "{matched}\n{}", migrated.text);
             assert!(migrated.text.contains(&format!("path = \"{path}\"\n")), "{matched}\n{}", migrated.text);
             assert!(migrated.text.contains(&said), "{matched}\n{}", migrated.text);
         }
     }
+}
+
+/// A listener with these filters and a virtual host with this, whose routes lead to a cluster.
+fn forwarding(filters: &str, host: &str, table: &str) -> MigrationOutput {
+    read(&format!(
+        "static_resources:\n  listeners:\n  - name: www\n    address: {{ socket_address: {{ address: 127.0.0.1, port_value: 80 }} }}\n\
+         \x20   filter_chains:\n    - filters:\n      - name: m\n        typed_config:\n          \"@type\": a.HttpConnectionManager\n\
+         \x20         http_filters: [{filters}]\n\
+         \x20         route_config: {{ {table} virtual_hosts: [{{ name: v, domains: ['*'], {host} }}] }}\n\
+         \x20 clusters:\n  - name: c\n    load_assignment: {{ cluster_name: c, endpoints: [{{ lb_endpoints: [{{ endpoint: \
+         {{ address: {{ socket_address: {{ address: 127.0.0.1, port_value: 9 }} }} }} }}] }}] }}\n"
+    ))
+}
+
+#[test]
+fn fields_whose_value_cannot_be_said_are_removed() {
+    let added = |how: &str| {
+        let field = format!("{{ header: {{ key: X-User, value: '%DOWNSTREAM_PEER_SUBJECT%' }}, {how} }}");
+        forwarding(
+            "",
+            &format!(
+                "routes: [{{ match: {{ prefix: / }}, route: {{ cluster: c }}, request_headers_to_add: [{field}] }}]"
+            ),
+            "",
+        )
+    };
+    for how in ["append_action: OVERWRITE_IF_EXISTS_OR_ADD", "append: false"] {
+        let migrated = added(how);
+        assert!(migrated.text.contains("headers = { remove = \"x-user\" }"), "{}", migrated.text);
+        assert!(
+            migrated.text.contains("no client can choose it") && !migrated.is_whole_but_paths(),
+            "{}",
+            migrated.text
+        );
+    }
+    let appended = added("append_action: APPEND_IF_EXISTS_OR_ADD");
+    assert!(!appended.text.contains("remove =") && !appended.is_whole_but_paths(), "{}", appended.text);
+}
+
+#[test]
+fn filters_that_a_route_or_what_is_around_it_switches_on_close_it() {
+    let on = |name: &str| {
+        format!("typed_per_filter_config: {{ {name}: {{ \"@type\": a.FilterConfig, config: {{}} }} }},")
+    };
+    let route =
+        |prefix: &str, own: &str| format!("{{ match: {{ {prefix} }}, {own} route: {{ cluster: c }} }}");
+    let plain = route("prefix: /", "");
+    for (name, kind) in
+        [("envoy.filters.http.rbac", "RBAC"), ("authz", "ExtAuthz"), ("j", "JwtAuthentication"), ("l", "Lua")]
+    {
+        let filter = format!("{{ name: {name}, disabled: true, typed_config: {{ \"@type\": a.{kind} }} }}");
+        let on = on(name);
+        let guarded = route("prefix: /a", &on);
+        let routed = forwarding(&filter, &format!("routes: [{guarded}, {plain}]"), "");
+        let closed = "path = \"/a{*rest}\"\nrespond = { status = 501";
+        assert!(routed.text.contains(closed) && routed.text.contains("to = \"c\""), "{}", routed.text);
+        assert!(
+            !routed.is_whole_but_paths() && routed.text.contains("which may refuse requests"),
+            "{}",
+            routed.text
+        );
+        // Its condition cannot be said, so its path is closed.
+        let unsaid = route(
+            "prefix: /a, runtime_fraction: { default_value: { numerator: 1 } }, headers: [{ name: x, safe_regex_match: { regex: a.b } }]",
+            &on,
+        );
+        let unsaid = forwarding(&filter, &format!("routes: [{unsaid}, {plain}]"), "");
+        assert!(unsaid.text.contains(closed), "{}", unsaid.text);
+        let clusters = format!(
+            "{{ match: {{ prefix: / }}, route: {{ weighted_clusters: {{ clusters: [{{ name: c, weight: 1, {on} }}] }} }} }}"
+        );
+        for (host, table) in [
+            (format!("{on} routes: [{plain}]"), ""),
+            (format!("routes: [{plain}]"), on.as_str()),
+            (format!("routes: [{clusters}]"), ""),
+        ] {
+            let migrated = forwarding(&filter, &host, table);
+            assert!(
+                !migrated.text.contains("to = \"c\"") && !migrated.is_whole_but_paths(),
+                "{}",
+                migrated.text
+            );
+        }
+        // Off again for one route.
+        let off = on.replace("config: {}", "disabled: true");
+        let lifted = forwarding(&filter, &format!("{on} routes: [{}]", route("prefix: /", &off)), "");
+        assert!(lifted.text.contains("to = \"c\""), "{}", lifted.text);
+        let unused = forwarding(&filter, &format!("routes: [{plain}]"), "");
+        assert!(unused.text.contains("to = \"c\""), "{}", unused.text);
+    }
+}
+
+#[test]
+fn paths_that_are_read_otherwise_are_listed_unless_envoy_reads_them_so() {
+    let plain = "routes: [{ match: { prefix: / }, route: { cluster: c } }]";
+    let manager = |keys: &str| forwarding(&format!("]\n{keys}          upgrade_configs: ["), plain, "");
+    let bare = manager("");
+    assert!(bare.text.contains("#   `envoy.yaml`: paths with an encoded slash, "), "{}", bare.text);
+    assert!(!bare.is_whole && bare.text.contains("`/%41` to `/A`"), "{}", bare.text);
+    let normalized = manager("          normalize_path: true\n          merge_slashes: true\n");
+    assert!(
+        normalized.text.contains("an encoded slash") && !normalized.text.contains("/%41"),
+        "{}",
+        normalized.text
+    );
+    let rejected = manager("          path_with_escaped_slashes_action: REJECT_REQUEST\n");
+    assert!(
+        !rejected.text.contains("an encoded slash") && rejected.text.contains("`;`"),
+        "{}",
+        rejected.text
+    );
 }

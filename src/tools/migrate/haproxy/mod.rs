@@ -56,6 +56,7 @@ pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Err
         reading.frontend(section);
     }
     unread(&sections, reading.draft);
+    draft.list_paths(path, false, false);
     Ok(())
 }
 

@@ -22,6 +22,8 @@ struct Common {
     /// Changes of fields, as `headers` and `response-headers` have them.
     request: Fields,
     response: Fields,
+    /// The field that says the address of the client, behind all rules.
+    forwarded_for: Option<String>,
     /// A rule that keeps clients out, or changes paths, could not be taken over.
     is_closed: bool,
     /// What paths begin with, as it is replaced on the way to servers.
@@ -144,11 +146,15 @@ impl<'d> Reading<'d> {
             self.answer(line, 1, &mut rules);
         }
         for line in section.lines.iter().filter(|line| line.begins("use_backend")) {
-            let Some(which) = self.which(line, &rules) else {
-                self.refused_by_backend(line, &mut rules);
-                continue;
-            };
-            self.forward(line, line.word(1), which, &mut rules);
+            let refuses = self.may_refuse_by_backend(line);
+            let (known, parts) = sides(line, &rules);
+            let is_said = !(refuses && is_dynamic(line));
+            let which = self.which(line, &rules, refuses).filter(|_| is_said);
+            if refuses {
+                let unsaid = if which.is_none() { [known, parts].concat() } else { parts };
+                self.close_parts(line, unsaid, &mut rules);
+            }
+            self.forward(line, line.word(1), which.unwrap_or_default(), &mut rules);
         }
         match self.line(section, "default_backend") {
             Some(line) => self.forward(line, line.word(1), vec![Criteria::default()], &mut rules),
@@ -199,10 +205,11 @@ impl<'d> Reading<'d> {
         order::add_in_order(self.draft, routes);
     }
 
-    /// The alternatives of a line's condition; `None` if routes cannot say it, which is listed.
-    fn which(&mut self, line: &'d Line, rules: &Rules<'d>) -> Option<Vec<Criteria>> {
+    /// The alternatives of a line's condition; `None` if routes cannot say it. What they cannot say is listed, unless it is
+    /// going to be closed.
+    fn which(&mut self, line: &'d Line, rules: &Rules<'d>, is_closed: bool) -> Option<Vec<Criteria>> {
         let (which, parts) = sides(line, rules);
-        if !parts.is_empty() {
+        if !parts.is_empty() && !is_closed {
             let why = match which.is_empty() {
                 true => {
                     "its condition cannot be expressed by host, path, method and headers; its requests go to other \
@@ -218,7 +225,9 @@ impl<'d> Reading<'d> {
         if which.iter().any(|which| rules.asks_for_changed(which)) {
             let why = "an earlier rule changes what it tests, and routes see what the client sent; its \
                 requests go to other rules";
-            self.draft.notes.left_out_line(line, why);
+            if !is_closed {
+                self.draft.notes.left_out_line(line, why);
+            }
             return None;
         }
         (!which.is_empty()).then_some(which)
@@ -228,11 +237,9 @@ impl<'d> Reading<'d> {
         match line.word(1) {
             "deny" | "reject" | "tarpit" | "silent-drop" => self.refuse(line, rules),
             "redirect" | "return" => self.answer(line, 2, rules),
-            "set-header" | "add-header" | "del-header" if line.condition().is_none() => {
-                self.field(line, &mut rules.common.request);
+            "set-header" | "add-header" | "del-header" | "replace-header" | "replace-value" => {
+                self.request_field(line, rules);
             }
-            "set-header" | "add-header"
-                if rules.changed.iter().any(|it| it == PATH) && line.has_in("%[path") => {}
             "auth" | "use-service" | "set-path" | "set-pathq" | "set-uri" | "replace-path"
             | "replace-pathq" | "replace-uri" | "set-method" | "wait-for-body" => match prefix(line, rules) {
                 Some(prefix) => rules.common.prefix = Some(prefix),
@@ -427,9 +434,8 @@ impl<'d> Reading<'d> {
         if which.is_any_case {
             return self.closed(line, &mut rules.common);
         }
-        let why = format!(
-            "{why}: requests it may refuse are closed (501), whatever the header's value, until you rewrite it"
-        );
+        let values = if which.headers.is_empty() { "" } else { ", whatever the header's value," };
+        let why = format!("{why}: requests it may refuse are closed (501){values} until you rewrite it");
         self.draft.notes.left_out_line(line, why);
         for mut route in routes(which, &line.place) {
             route.headers.iter_mut().for_each(|(_, value)| *value = None);
@@ -468,7 +474,7 @@ impl<'d> Reading<'d> {
         let status = line.after("status").and_then(|status| status.parse::<u16>().ok());
         let refuses = line.word(1) == "return" && status.is_some_and(|status| status >= 400);
         let keeps_out = refuses || sends_elsewhere(line, at, &rules.acls);
-        let which = self.which(line, rules);
+        let which = self.which(line, rules, keeps_out);
         if keeps_out {
             let (known, parts) = sides(line, rules);
             self.close_parts(line, if which.is_none() { [known, parts].concat() } else { parts }, rules);
@@ -523,14 +529,22 @@ impl<'d> Reading<'d> {
             section.name == name && matches!(section.kind.as_str(), "backend" | "listen")
         };
         let Some(backend) = sections.iter().find(is_it) else {
-            self.draft.notes.left_out_line(line, "there is no such backend in this file");
+            let why = match is_dynamic(line) {
+                true => "its backend depends on the request; its requests go to other rules",
+                false => "there is no such backend in this file",
+            };
+            if !which.is_empty() {
+                self.draft.notes.left_out_line(line, why);
+            }
             return;
         };
         for which in &which {
             if !which.is_route() {
                 let why = "routes are not chosen by address, rate or TLS; its requests go to other rules";
                 self.draft.notes.left_out_line(line, why);
-                self.refused_by_backend(line, rules);
+                if self.may_refuse_by_backend(line) {
+                    self.closed(line, &mut rules.common);
+                }
                 continue;
             }
             let refuses = backend.kind == "backend" && refuses_all(backend);
@@ -547,13 +561,14 @@ impl<'d> Reading<'d> {
         }
     }
 
-    /// Closes the section if a rule whose condition cannot be said leads to a backend that refuses every request.
-    fn refused_by_backend(&mut self, line: &'d Line, rules: &mut Rules<'d>) {
-        let is_it = |section: &&Section| section.kind == "backend" && section.name == line.word(1);
-        let Some(backend) = self.sections.iter().find(is_it) else { return };
-        if refuses_all(backend) {
-            self.closed(line, &mut rules.common);
-        }
+    /// Whether a rule leads to a backend that refuses every request: the one that it names, or any that it may choose.
+    fn may_refuse_by_backend(&self, line: &Line) -> bool {
+        let is_table = |section: &Section| section.lines.iter().any(|line| line.begins("stick-table"));
+        let mut backends = self.sections.iter().filter(|section| section.kind == "backend");
+        backends.any(|section| {
+            let is_it = section.name == line.word(1) || is_dynamic(line) && !is_table(section);
+            is_it && refuses_all(section)
+        })
     }
 
     /// Leads a route to a backend. Returns what the backend itself says of requests and answers.
@@ -597,11 +612,8 @@ impl<'d> Reading<'d> {
     /// X-Forwarded-For, which the gateway sends in any case.
     fn forwarded_for(&mut self, section: &'d Section, common: &mut Common) {
         for line in self.rule_lines(section).into_iter().filter(|line| line.begins("option forwardfor")) {
-            if let Some(name) = line.taken().after("header").map(str::to_ascii_lowercase)
-                && name != "x-forwarded-for"
-            {
-                common.request.replace(name, "{ip}".to_owned());
-            }
+            let name = line.taken().after("header").unwrap_or(X_FORWARDED_FOR);
+            common.forwarded_for = Some(name.to_ascii_lowercase());
             if line.has("except") {
                 let why = "the header is sent for all clients, also for these addresses";
                 self.draft.notes.line_differs(line, why);
@@ -619,7 +631,16 @@ impl<'d> Reading<'d> {
             line.begins("http-response") && line.word(1).ends_with("-header") && line.condition().is_none()
         };
         for line in section.lines.iter().filter(is_field) {
-            self.field(line, &mut common.response);
+            if line.word(1) == "del-header" && line.word(2).eq_ignore_ascii_case("date") {
+                self.draft.notes.left_out_line(line, "the gateway always sends its own `Date`");
+            }
+            if !field(line, &mut common.response) {
+                let why = match names_many(line) {
+                    true => "a header needs its whole name: write each one into `remove`",
+                    false => "its value has no counterpart",
+                };
+                self.draft.notes.left_out_line(line.taken(), why);
+            }
         }
         for line in self.rule_lines(section).into_iter().filter(|line| line.begins("http-response")) {
             match line.word(1) {
@@ -631,25 +652,42 @@ impl<'d> Reading<'d> {
         }
     }
 
-    fn field(&mut self, line: &'d Line, fields: &mut Fields) {
-        let name = line.word(2).to_ascii_lowercase();
-        let value = format(line.word(3));
-        if line.word(1) == "del-header" && line.after("-m").is_some_and(|kind| kind != "str") {
-            let why = "a header needs its whole name: write each one into `remove`";
-            self.draft.notes.left_out_line(line.taken(), why);
+    /// A rule that changes a field of requests. Where it cannot be said what servers get, they do not get what the client
+    /// sent either.
+    fn request_field(&mut self, line: &'d Line, rules: &mut Rules<'d>) {
+        let is_of_new_path = rules.changes(PATH) && line.has_in("%[path");
+        if line.condition().is_none() && !is_of_new_path && field(line, &mut rules.common.request) {
             return;
         }
-        match (line.word(1), value) {
-            ("del-header", _) => fields.take_away(name),
-            ("set-header", Some(value)) => fields.replace(name, value),
-            ("add-header", Some(value)) => fields.append(name, value),
-            _ => {
-                self.draft.notes.left_out_line(line.taken(), "its value has no counterpart");
-                return;
-            }
-        }
-        line.taken();
+        let why = if names_many(line) {
+            rules.common.is_closed = true;
+            "a header needs its whole name: all routes of this section are closed (501) until you write each one into \
+             `remove`"
+        } else if line.word(1) == "add-header" {
+            "this rule has no counterpart"
+        } else {
+            rules.common.request.take_unknown(line.word(2).to_ascii_lowercase())
+        };
+        self.draft.notes.left_out_line(line.taken(), why);
     }
+}
+
+/// Does what a rule does to a field; `false` if that cannot be said.
+fn field(line: &Line, fields: &mut Fields) -> bool {
+    let name = line.word(2).to_ascii_lowercase();
+    match (line.word(1), format(line.word(3))) {
+        ("del-header", _) if !names_many(line) => fields.take_away(name),
+        ("set-header", Some(value)) => fields.replace(name, value),
+        ("add-header", Some(value)) => fields.append(name, value),
+        _ => return false,
+    }
+    line.taken();
+    true
+}
+
+/// Whether a rule removes fields by a part of their names.
+fn names_many(line: &Line) -> bool {
+    line.word(1) == "del-header" && line.after("-m").is_some_and(|kind| kind != "str")
 }
 
 impl Common {
@@ -664,6 +702,7 @@ impl Common {
         // Closed, because the second one replaces what the first one leaves.
         self.is_closed |= self.prefix.is_some() && backend.prefix.is_some();
         self.prefix = self.prefix.or(backend.prefix);
+        self.forwarded_for = backend.forwarded_for.or(self.forwarded_for);
         self.limits.extend(backend.limits);
         self.deny.extend(backend.deny);
         if self.allow.is_empty() {
@@ -690,8 +729,14 @@ impl Common {
             }
         }
         let is_forwarded = route.keys.iter().any(|(key, _)| *key == "to");
-        let changes =
-            [("headers", &self.request, TO_SERVERS), ("response-headers", &self.response, TO_CLIENTS)];
+        let mut request = self.request.clone();
+        match self.forwarded_for.as_deref() {
+            // Not removed, because rules remove what the client sent, and this is written behind them.
+            Some(X_FORWARDED_FOR) => request.remove.retain(|name| name != X_FORWARDED_FOR),
+            Some(name) => request.replace(name.to_owned(), "{ip}".to_owned()),
+            None => {}
+        }
+        let changes = [("headers", &request, TO_SERVERS), ("response-headers", &self.response, TO_CLIENTS)];
         for (key, fields, own) in changes {
             let is_there = route.keys.iter().any(|(known, _)| *known == key);
             if let Some(shown) = fields.shown(own).filter(|_| !is_there && (is_forwarded || key != "headers"))
@@ -746,6 +791,11 @@ fn prefix(line: &Line, rules: &Rules<'_>) -> Option<StrippedPrefix> {
     let is_any = which.iter().any(|which| which.paths.is_empty());
     let paths: Vec<String> = which.into_iter().flat_map(|which| which.paths).filter(|_| !is_any).collect();
     is_known.then(|| StrippedPrefix::of(line, &paths)).flatten()
+}
+
+/// Whether the backend of a rule depends on the request.
+fn is_dynamic(line: &Line) -> bool {
+    line.word(1).contains("%[")
 }
 
 /// Whether a backend refuses every request.
@@ -822,6 +872,7 @@ fn sides(line: &Line, rules: &Rules<'_>) -> (Vec<Criteria>, Vec<Criteria>) {
 }
 
 const ANY: &str = "/{*rest}";
+const X_FORWARDED_FOR: &str = "x-forwarded-for";
 /// Among the fields that rules change: the address of the client, and the path.
 const SOURCE: &str = "(src)";
 const PATH: &str = "(path)";

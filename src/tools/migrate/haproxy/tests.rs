@@ -60,7 +60,11 @@ fn a_condition_on_a_field_that_a_rule_before_it_changes_is_not_asked_of_the_clie
     ] {
         let migrated = migrated(&format!("{change}\n{deny}"));
         assert_eq!(routes(&migrated), [format!("path = \"/{{*rest}}\"\n{CLOSED}")], "{}", migrated.text);
-        assert!(!migrated.is_whole && migrated.text.contains("an earlier rule changes"), "{}", migrated.text);
+        assert!(
+            !migrated.is_whole_but_paths() && migrated.text.contains("an earlier rule changes"),
+            "{}",
+            migrated.text
+        );
     }
     // One that comes after it, or is for another field, changes nothing.
     for lines in
@@ -72,7 +76,7 @@ fn a_condition_on_a_field_that_a_rule_before_it_changes_is_not_asked_of_the_clie
     // Closed, because backends see what a frontend has changed, and so does the choice of a backend.
     let host = "http-request set-header Host a.test\nuse_backend api if { hdr(host) a.test }";
     let chosen = migrated(host);
-    assert!(!chosen.is_whole && !chosen.text.contains("to = \"api\""), "{}", chosen.text);
+    assert!(!chosen.is_whole_but_paths() && !chosen.text.contains("to = \"api\""), "{}", chosen.text);
     let denied = migrated(&host.replace("api", "deny"));
     assert_eq!(routes(&denied), [format!("path = \"/{{*rest}}\"\n{CLOSED}")], "{}", denied.text);
     let limited = "stick-table type string size 1k expire 30s store http_req_rate(10s)\n\
@@ -90,7 +94,7 @@ fn addresses_that_may_come_to_some_paths_alone_are_lists_of_their_routes() {
         "path = \"/{*rest}\"\nto = \"web\"",
     ];
     assert_eq!(routes(&admin), wanted, "{}", admin.text);
-    assert!(admin.is_whole, "{}", admin.text);
+    assert!(admin.is_whole_but_paths(), "{}", admin.text);
     // The backends of its paths, of wider ones and of hosts have the list, others have none.
     let migrated = migrated(&format!(
         "{office}http-request return status 204 if {{ path /admin/open }}\n\
@@ -108,7 +112,7 @@ fn addresses_that_may_come_to_some_paths_alone_are_lists_of_their_routes() {
     has("host = \"a.test\"\npath = \"/{*rest}\"\nto = \"api\"");
     has("path = \"/{*rest}\"\nmethods = \"DELETE\"\nto = \"web\"\ndeny = \"192.0.2.0/24\"");
     has("path = \"/{*rest}\"\nto = \"web\"");
-    assert!(migrated.is_whole, "{}", migrated.text);
+    assert!(migrated.is_whole_but_paths(), "{}", migrated.text);
 }
 
 #[test]
@@ -124,7 +128,7 @@ fn addresses_that_lists_of_routes_cannot_say_close_the_section() {
     ] {
         let migrated = migrated(lines);
         assert!(!migrated.text.contains("\nto = "), "{lines}\n{}", migrated.text);
-        assert!(!migrated.is_whole);
+        assert!(!migrated.is_whole_but_paths());
     }
     // Two lists of which only those in both may come in.
     let both = migrated(
@@ -132,7 +136,7 @@ fn addresses_that_lists_of_routes_cannot_say_close_the_section() {
     );
     assert_eq!(routes(&both)[0], format!("path = \"/admin/{{*rest}}\"\n{CLOSED}"), "{}", both.text);
     assert!(routes(&both)[1].ends_with("allow = \"10.0.0.0/8\""), "{}", both.text);
-    assert!(!both.is_whole);
+    assert!(!both.is_whole_but_paths());
 }
 
 #[test]
@@ -169,7 +173,7 @@ fn what_a_backend_answers_itself_is_closed_and_the_rest_of_it_is_open() {
             "{action}\n{}",
             migrated.text
         );
-        assert!(!migrated.is_whole);
+        assert!(!migrated.is_whole_but_paths());
         // What the backend is not asked for is not closed.
         let elsewhere = answered(&format!("http-request {action} if {{ path /other }}"));
         assert!(!elsewhere.text.contains("501"), "{action}\n{}", elsewhere.text);
@@ -202,7 +206,7 @@ fn of_two_ports_that_may_both_be_for_everybody_the_second_is_not_opened() {
         let said = "`frontend two`: all listeners serve all routes here, and `migrate` cannot tell";
         assert_eq!(!migrated.text.contains(said), is_open, "{first} {second}\n{}", migrated.text);
         assert_eq!(migrated.text.matches("\nbind = ").count(), 1 + usize::from(is_open), "{}", migrated.text);
-        assert!(rules.is_empty() || !migrated.is_whole, "{}", migrated.text);
+        assert!(rules.is_empty() || !migrated.is_whole_but_paths(), "{}", migrated.text);
         assert!(migrated.text.contains("path = \"/{*rest}\"\nto = \"web\""), "{}", migrated.text);
     }
 }
@@ -221,11 +225,15 @@ fn of_a_condition_with_an_unknown_part_that_part_alone_is_closed() {
         let closed = format!("path = \"{path}\"\n{CLOSED}");
         assert!(migrated.text.contains(&closed), "{line}\n{}", migrated.text);
         assert_eq!(migrated.text.contains("\nto = "), open, "{line}\n{}", migrated.text);
-        assert!(!migrated.is_whole, "{line}\n{}", migrated.text);
+        assert!(!migrated.is_whole_but_paths(), "{line}\n{}", migrated.text);
     }
     let chosen = rule("use_backend api if { path_beg /a/ } || { rand(100) lt 5 }");
     assert!(chosen.text.contains("path = \"/a/{*rest}\"\nto = \"api\""), "{}", chosen.text);
-    assert!(chosen.text.contains("an alternative of its condition") && !chosen.is_whole, "{}", chosen.text);
+    assert!(
+        chosen.text.contains("an alternative of its condition") && !chosen.is_whole_but_paths(),
+        "{}",
+        chosen.text
+    );
 }
 
 /// The routes of a frontend with these rules, whose backend for paths below `/x` has these lines.
@@ -263,7 +271,7 @@ fn a_beginning_of_paths_that_a_backend_strips_is_rewritten() {
         assert_eq!(found[0], below, "{rule}\n{}", migrated.text);
         assert!(found[1].starts_with(second), "{rule}\n{}", migrated.text);
         assert_eq!(found[1].contains("rewrite = "), second == beyond, "{rule}\n{}", migrated.text);
-        assert_eq!(migrated.is_whole, second != closed, "{rule}\n{}", migrated.text);
+        assert_eq!(migrated.is_whole_but_paths(), second != closed, "{rule}\n{}", migrated.text);
     }
     // What stands instead may be more than a slash, and what is chosen narrower than what is stripped.
     let longer = behind(
@@ -281,7 +289,7 @@ fn a_beginning_of_paths_that_a_backend_strips_is_rewritten() {
     let host = "host = \"a.test\"\n";
     assert_eq!(routes(&all)[0], format!("{host}{below}"), "{}", all.text);
     assert_eq!(routes(&all)[1], format!("{host}path = \"/{{*rest}}\"\nto = \"x\""), "{}", all.text);
-    assert!(all.is_whole, "{}", all.text);
+    assert!(all.is_whole_but_paths(), "{}", all.text);
 }
 
 #[test]
@@ -304,7 +312,11 @@ fn what_is_more_than_a_stripped_beginning_closes_its_section() {
     ] {
         let migrated = behind("use_backend x if { path_beg /x }", &format!("http-request {rule}"));
         assert!(!migrated.text.contains("to = \"x\""), "{rule}\n{}", migrated.text);
-        assert!(routes(&migrated)[0].contains("501") && !migrated.is_whole, "{rule}\n{}", migrated.text);
+        assert!(
+            routes(&migrated)[0].contains("501") && !migrated.is_whole_but_paths(),
+            "{rule}\n{}",
+            migrated.text
+        );
     }
     let twice = behind("use_backend x if { path_beg /x }", &format!("{strip}\n {strip}"));
     assert!(!twice.text.contains("to = \"x\""), "{}", twice.text);
@@ -333,7 +345,7 @@ fn a_beginning_that_a_frontend_strips_is_rewritten_if_nothing_of_it_looks_at_pat
             assert!(routes(&migrated).contains(&wanted.as_str()), "{wanted}\n{}", migrated.text);
         }
     }
-    assert!(migrated.is_whole, "{}", migrated.text);
+    assert!(migrated.is_whole_but_paths(), "{}", migrated.text);
     for rules in [
         format!("{strip}\n use_backend x if {{ path_beg /adm }}"),
         format!("acl adm path_beg /adm\n {strip}\n http-request deny if adm"),
@@ -348,4 +360,88 @@ fn a_beginning_that_a_frontend_strips_is_rewritten_if_nothing_of_it_looks_at_pat
     }
     let moved = behind(&format!("{strip}\n redirect prefix https://b.test if {{ hdr(host) a.test }}"), "");
     assert!(!moved.text.contains("redirect = "), "{}", moved.text);
+}
+
+#[test]
+fn fields_whose_value_cannot_be_said_are_removed() {
+    for rule in [
+        "http-request set-header X-User %[ssl_c_s_dn(cn)]",
+        "http-request set-header X-User v if { src 10.0.0.0/8 }",
+        "http-request del-header X-User unless { src 10.0.0.0/8 }",
+        "http-request replace-header X-User .* no",
+        "http-request set-header X-User admin\nhttp-request set-header X-User user unless { src 10.0.0.0/8 }",
+    ] {
+        let migrated = migrated(rule);
+        let wanted = "path = \"/{*rest}\"\nto = \"web\"\nheaders = { remove = \"x-user\" }";
+        assert_eq!(routes(&migrated), [wanted], "{rule}\n{}", migrated.text);
+        assert!(
+            migrated.text.contains("no client can choose it") && !migrated.is_whole_but_paths(),
+            "{}",
+            migrated.text
+        );
+    }
+    let named_by_part = migrated("http-request del-header X-S- -m beg");
+    assert_eq!(routes(&named_by_part), [format!("path = \"/{{*rest}}\"\n{CLOSED}")]);
+    // The gateway's own, because it does not pass what clients say there.
+    let own = migrated("http-request set-header X-Forwarded-Proto https if { ssl_fc }");
+    assert_eq!(routes(&own), ["path = \"/{*rest}\"\nto = \"web\""], "{}", own.text);
+    assert!(!own.is_whole_but_paths());
+}
+
+#[test]
+fn what_a_rule_may_lead_to_a_backend_that_refuses_is_closed() {
+    let acls = "acl is_a path_beg /a/\nacl weird req.cook(beta) -m found\n";
+    for or in ["is_a or weird", "weird or is_a", "{ path_beg /admin } || { hdr_sub(user-agent) -i bot }"] {
+        let migrated = migrated(&format!("{acls}use_backend deny if {or}"));
+        assert!(!migrated.text.contains("to = \"web\""), "{or}\n{}", migrated.text);
+        assert!(
+            !migrated.text.contains("go to other rules") && !migrated.is_whole_but_paths(),
+            "{}",
+            migrated.text
+        );
+    }
+    // What is known of the other half bounds what is closed.
+    let bounded = migrated(&format!("{acls}use_backend deny if is_a or {{ path_beg /b/ }} weird"));
+    let found = routes(&bounded);
+    assert!(found.contains(&format!("path = \"/b/{{*rest}}\"\n{CLOSED}").as_str()), "{}", bounded.text);
+    assert!(found.contains(&"path = \"/{*rest}\"\nto = \"web\""), "{}", bounded.text);
+    // One whose name depends on the request may be any.
+    let chosen = "use_backend %[req.hdr(host),map(hosts.map)]";
+    let refusing = migrated(&format!("use_backend deny if {{ path /d }}\n{chosen}"));
+    assert!(!refusing.text.contains("to = \"web\""), "{}", refusing.text);
+    let open = migrated(chosen);
+    assert!(open.text.contains("its backend depends on the request") && open.text.contains("to = \"web\""));
+}
+
+#[test]
+fn the_address_of_the_client_is_sent_behind_rules_that_remove_it() {
+    let forwarded = migrated("option forwardfor\nhttp-request del-header X-Forwarded-For");
+    assert_eq!(routes(&forwarded), ["path = \"/{*rest}\"\nto = \"web\""], "{}", forwarded.text);
+    let named = migrated("option forwardfor header X-Client\nhttp-request del-header X-Client");
+    assert!(named.text.contains("set = { x-client = \"{ip}\" }"), "{}", named.text);
+    let removed = migrated("http-request del-header X-Forwarded-For");
+    assert!(removed.text.contains("headers = { remove = \"x-forwarded-for\" }"), "{}", removed.text);
+}
+
+#[test]
+fn alternatives_of_a_rule_are_not_said_to_be_unreached_behind_each_other() {
+    let migrated = migrated("http-request deny if { path_beg /a } or { path_beg /a/b }");
+    assert!(migrated.is_whole_but_paths() && !migrated.text.contains("never reached"), "{}", migrated.text);
+}
+
+#[test]
+fn the_date_of_responses_is_listed_as_not_removed() {
+    let migrated = migrated("http-response del-header Date");
+    assert!(
+        !migrated.is_whole_but_paths() && migrated.text.contains("always sends its own `Date`"),
+        "{}",
+        migrated.text
+    );
+}
+
+#[test]
+fn paths_that_are_read_otherwise_are_listed() {
+    let migrated = migrated("");
+    assert!(!migrated.is_whole && migrated.text.contains("#   `haproxy.cfg`: paths with an encoded slash, "));
+    assert!(migrated.text.contains("`/%41` to `/A`"), "{}", migrated.text);
 }

@@ -13,7 +13,13 @@ impl<'d> Reading<'d> {
         for kind in ["replace", "add", "append"] {
             for written in config.at(&[kind, "headers"]).map(Node::items).unwrap_or_default() {
                 let Some((name, value)) = written.text().and_then(changed) else {
-                    self.left_out(written, &format!("{kind}.headers"), "its value has no counterpart");
+                    let name =
+                        written.peek().and_then(|it| it.split_once(':')).map_or("", |(name, _)| name.trim());
+                    let why = match kind == "append" || !is_field(name) {
+                        true => "its value has no counterpart",
+                        false => fields.take_unknown(name.to_lowercase()),
+                    };
+                    self.left_out(written, &format!("{kind}.headers"), why);
                     continue;
                 };
                 match kind {

@@ -45,6 +45,9 @@ const ADDRESS: &str = "\
     scheme https http_x_forwarded_proto server_port host http_host server_name request_method uri document_uri \
     request_uri";
 
+/// The list of `deny all`.
+pub(super) const EVERYBODY: &[&str] = &["0.0.0.0/0", "::/0"];
+
 /// What a list of `allow` and `deny` comes to.
 pub(super) enum Addresses {
     All,
@@ -178,10 +181,8 @@ fn addresses(rules: &[&Directive]) -> Addresses {
             (_, "unix:") => return Addresses::Unknown,
             ("allow", "all") => return lists(Vec::new(), deny, is_after_allow),
             ("deny", "all") if allow.is_empty() => {
-                return Addresses::Only {
-                    allow: Vec::new(),
-                    deny: vec!["0.0.0.0/0".to_owned(), "::/0".to_owned()],
-                };
+                let deny = EVERYBODY.iter().map(|range| (*range).to_owned()).collect();
+                return Addresses::Only { allow: Vec::new(), deny };
             }
             ("deny", "all") => return lists(allow, deny, is_after_allow),
             ("allow", _) => allow.push(address),

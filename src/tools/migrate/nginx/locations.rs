@@ -1,11 +1,12 @@
 //! Locations as routes.
 
-use config::printer::{key, size as show_size, table, text};
+use config::printer::{array, key, size as show_size, table, text};
 
-use super::super::draft::Route;
+use super::super::draft::{Route, texts};
+use super::super::fields::{Fields, TO_SERVERS};
 use super::super::regex::beginning;
 use super::super::template;
-use super::access::{is_guarded, is_redirect, refuses};
+use super::access::{EVERYBODY, is_guarded, is_redirect, refuses};
 use super::lexer::Directive;
 use super::maps::{self, named_location, pass_of};
 use super::prefix::{self, Match};
@@ -225,6 +226,11 @@ impl<'d> Reading<'d> {
                 }
                 route.close();
             }
+            // As in nginx, which does not come to files then.
+            (None, _) if route.keys.iter().any(|(key, list)| *key == "deny" && *list == texts(EVERYBODY)) => {
+                route.keys.retain(|(key, _)| *key != "deny");
+                answered(route, "respond", "{ status = 403 }".to_owned());
+            }
             (None, _) => self.unserved(route, scope),
         }
     }
@@ -333,7 +339,7 @@ impl<'d> Reading<'d> {
     /// `proxy_set_header`: by default nginx sends the host that `proxy_pass` names.
     fn request_fields(&mut self, route: &mut Route, scope: &Scope<'_>, around: &VarScope<'_, '_>) {
         let mut set = Vec::new();
-        let mut remove = Vec::new();
+        let (mut remove, mut unknown) = (Vec::new(), Fields::default());
         let mut host = Some(template::literal(around.proxy_host));
         if around.proxy_host.starts_with("unix:") {
             host = Some("localhost".to_owned());
@@ -344,7 +350,10 @@ impl<'d> Reading<'d> {
                 ("host", "$http_host") => host = None,
                 ("host", value) => match around.template(value) {
                     Some(value) => host = Some(value),
-                    None => self.unknown_value(field),
+                    None => {
+                        let why = "a variable in its value has no counterpart";
+                        self.draft.notes.left_out_line(field, why);
+                    }
                 },
                 ("upgrade", "$http_upgrade") => route.key("upgrade", true),
                 ("connection" | "upgrade", _) => self.draft.notes.needless(&field.place, &field.shown()),
@@ -354,17 +363,22 @@ impl<'d> Reading<'d> {
                 | ("x-forwarded-host", "$host" | "$http_host") => {
                     self.draft.notes.needless(&field.place, &field.shown());
                 }
-                (_, "") => remove.push(text(&name)),
-                (name, value) => match around.template(value) {
-                    Some(value) => set.push((key(name), text(&value))),
-                    None => self.unknown_value(field),
+                (_, "") => remove.push(name),
+                // Left out, because the client's own passes unchanged.
+                (name, value) if is_clients_own(name, value) => {
+                    self.draft.notes.needless(&field.place, &field.shown());
+                }
+                (_, value) => match around.template(value) {
+                    Some(value) => set.push((key(&name), text(&value))),
+                    None => self.draft.notes.left_out_line(field, unknown.take_unknown(name)),
                 },
             }
         }
         set.extend(host.filter(|host| !host.is_empty()).map(|host| ("host".to_owned(), text(&host))));
+        remove.extend(unknown.remove);
         let mut changes = Vec::new();
         if !remove.is_empty() {
-            changes.push(("remove", format!("[{}]", remove.join(", "))));
+            changes.push(("remove", array(remove.iter().map(|name| text(name)))));
         }
         if !set.is_empty() {
             changes.push(("set", table(merged(set))));
@@ -372,10 +386,6 @@ impl<'d> Reading<'d> {
         if !changes.is_empty() {
             route.key("headers", table(changes));
         }
-    }
-
-    fn unknown_value(&mut self, field: &Directive) {
-        self.draft.notes.left_out_line(field, "a variable in its value has no counterpart");
     }
 
     /// Adds a route, with `limit_except` as a route for the methods that may and one for all others.
@@ -416,6 +426,14 @@ fn add_parts<'d>(reading: &mut Reading<'d>, parts: Vec<Route>, location: &Direct
         }
         _ => parts.into_iter().for_each(|part| reading.add_allowed_methods(part, location, scope)),
     }
+}
+
+/// Whether a value is that of the client's own field of this name.
+fn is_clients_own(name: &str, value: &str) -> bool {
+    let variable = name.replace('-', "_");
+    value.strip_prefix("$http_") == Some(&variable) && !TO_SERVERS.contains(&name)
+        || matches!(variable.as_str(), "content_length" | "content_type")
+            && value.strip_prefix('$') == Some(&variable)
 }
 
 /// Whether a `try_files` of a block falls back to this location.

@@ -35,7 +35,6 @@ pub(super) const EVERYWHERE: &[&str] = &[
     "Headers of `add_header` are set on responses of every status; write `response-headers` at a listener for paths \
      without a location (404).",
     "Limits answer 429 with Retry-After. IPv6 clients are counted by /64 (`ipv6-prefix` of [client-ip]).",
-    "Ambiguous paths (encoded slashes, `;`) are answered 400 (`path-escapes`).",
     "X-Forwarded-* and X-Real-IP of clients are removed; the gateway writes X-Forwarded-For, -Proto and -Host.",
     "A failed request is retried at most once. WebSocket passes only where `upgrade = true` is set.",
     "Location, Refresh and error pages of upstreams pass unchanged.",
@@ -70,6 +69,7 @@ pub(super) fn read(path: &Path, text: &str, includes: bool, draft: &mut Draft) -
     let directory = path.parent().unwrap_or(Path::new("")).to_owned();
     let whole = Reader::new(&directory, includes, &mut draft.notes).text(path, text)?;
     fill(&directory, &whole, draft);
+    draft.list_paths(path, false, false);
     Ok(())
 }
 

@@ -45,7 +45,7 @@ fn what_one_of_the_two_web_ports_keeps_out_stays_out() {
                     "{}",
                     migrated.text
                 );
-                assert!(!migrated.is_whole);
+                assert!(!migrated.is_whole_but_paths());
             }
         }
     }
@@ -61,7 +61,7 @@ fn what_one_of_the_two_web_ports_keeps_out_stays_out() {
             assert!(route(&migrated, "", path).contains("status = 501"), "{}", migrated.text);
         }
         assert!(route(&migrated, "", "/{*rest}").contains("to = \"upstream-10.0.0.2\""), "{}", migrated.text);
-        assert!(!migrated.is_whole);
+        assert!(!migrated.is_whole_but_paths());
     }
 }
 
@@ -76,7 +76,7 @@ fn a_name_of_one_web_port_is_closed_where_the_other_ports_default_server_refuses
     let host = if routes(&migrated, "z.test").is_empty() { "" } else { "z.test" };
     assert!(route(&migrated, host, "/adm/{*rest}").contains("status = 501"), "{}", migrated.text);
     assert!(route(&migrated, host, "/{*rest}").contains("to = "), "{}", migrated.text);
-    assert!(!migrated.is_whole);
+    assert!(!migrated.is_whole_but_paths());
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn what_a_condition_keeps_out_of_an_answer_stays_out() {
     for guarded in [within, beneath, rewritten] {
         let migrated = migrated(&format!("server {{ listen 80; {guarded} }}\n"));
         assert!(route(&migrated, "", "/{*rest}").contains("status = 501"), "{}", migrated.text);
-        assert!(!migrated.is_whole);
+        assert!(!migrated.is_whole_but_paths());
     }
     let open = migrated("server { listen 80; location / { return 200 tok; } }\n");
     assert!(route(&open, "", "/{*rest}").contains("status = 200"), "{}", open.text);
@@ -131,7 +131,11 @@ fn a_condition_by_where_a_request_is_for_moves_it_and_is_listed() {
     ] {
         let migrated = migrated(&format!("server {{ listen 80; {condition} {TO_A} }}"));
         assert!(route(&migrated, "", "/{*rest}").contains("to = "), "{}", migrated.text);
-        assert!(migrated.text.contains("served like all others") && !migrated.is_whole, "{}", migrated.text);
+        assert!(
+            migrated.text.contains("served like all others") && !migrated.is_whole_but_paths(),
+            "{}",
+            migrated.text
+        );
     }
 }
 
@@ -151,7 +155,7 @@ fn one_server_at_both_web_ports_is_one() {
         "server {{ listen 80; server_name a.test; {TO_A} }}\nserver {{ {TLS} server_name a.test; {TO_A} }}\n"
     );
     let migrated = migrated(&servers);
-    assert!(migrated.is_whole && !migrated.text.contains("501"), "{}", migrated.text);
+    assert!(migrated.is_whole_but_paths() && !migrated.text.contains("501"), "{}", migrated.text);
 }
 
 #[test]
@@ -164,7 +168,7 @@ fn what_certbot_writes_sends_the_clear_to_https() {
         assert!(migrated.text.contains("redirect = { to = \"https\", status = 301 }"), "{}", migrated.text);
         assert!(route(&migrated, "", "/{*rest}").contains("to = \"upstream-10.0.0.1\""), "{}", migrated.text);
         assert!(
-            migrated.text.contains("to order certificates write") && !migrated.is_whole,
+            migrated.text.contains("to order certificates write") && !migrated.is_whole_but_paths(),
             "{}",
             migrated.text
         );
@@ -173,7 +177,7 @@ fn what_certbot_writes_sends_the_clear_to_https() {
     let other = format!("server {{ listen 80; server_name b.test; {TO_B} }}\n");
     let migrated = migrated(&format!("{clear}{tls}{other}"));
     assert!(!migrated.text.contains("redirect = "), "{}", migrated.text);
-    assert!(!migrated.is_whole && migrated.text.contains("redirects none"), "{}", migrated.text);
+    assert!(!migrated.is_whole_but_paths() && migrated.text.contains("redirects none"), "{}", migrated.text);
 }
 
 #[test]
@@ -270,7 +274,7 @@ fn a_port_of_its_own_that_may_keep_clients_out_does_not_open_the_others() {
             || migrated.text.contains("`migrate` cannot tell whether");
         assert_eq!(is_listed, !is_bound, "{}", migrated.text);
         assert!(
-            migrated.text.contains("paths that other ports also serve") && !migrated.is_whole,
+            migrated.text.contains("paths that other ports also serve") && !migrated.is_whole_but_paths(),
             "{}",
             migrated.text
         );
@@ -324,7 +328,7 @@ fn what_follows_a_location_within_a_segment_is_sent_as_nginx_sends_it() {
         let migrated = migrated(&format!("server {{ listen 8080; {TO_A} location /c {{ {inside} }} }}\n"));
         let route = route(&migrated, "", path);
         assert!(route.contains(&format!("rewrite = \"{sent}\"")), "{inside}\n{}", migrated.text);
-        assert_eq!(migrated.is_whole, path == "/c{*rest}", "{inside}\n{}", migrated.text);
+        assert_eq!(migrated.is_whole_but_paths(), path == "/c{*rest}", "{inside}\n{}", migrated.text);
     }
 }
 
@@ -332,7 +336,7 @@ fn what_follows_a_location_within_a_segment_is_sent_as_nginx_sends_it() {
 fn a_mark_in_front_of_a_file_is_no_word() {
     let text = format!("{}http {{ server {{ listen 8080; {TO_A} }} }}", '\u{feff}');
     let migrated = migrate_text(From::Nginx, "nginx.conf", &text).expect("it can be parsed");
-    assert!(migrated.is_whole && migrated.text.contains("[[route]]"), "{}", migrated.text);
+    assert!(migrated.is_whole_but_paths() && migrated.text.contains("[[route]]"), "{}", migrated.text);
 }
 
 const TO_B_OF: &str = "allow 127.0.0.0/8; deny all; proxy_pass http://10.0.0.2;";
@@ -347,7 +351,7 @@ fn hops_that_every_server_believes_are_believed_wherever_they_stand() {
         let migrated = migrated(&servers);
         assert!(migrated.text.contains("[client-ip]\ntrust = \"10.0.0.0/8\""), "{}", migrated.text);
         assert!(route(&migrated, "", "/{*rest}").contains("allow = \"127.0.0.0/8\""), "{}", migrated.text);
-        assert!(migrated.is_whole, "{}", migrated.text);
+        assert!(migrated.is_whole_but_paths(), "{}", migrated.text);
     }
 }
 
@@ -385,7 +389,7 @@ fn lists_of_addresses_that_the_gateway_has_not_close_their_place() {
     let announced = format!("server {{ listen 80 proxy_protocol; {real_ip} proxy_protocol; {listed} }}");
     let migrated = migrated(&announced);
     assert!(route(&migrated, "", "/{*rest}").contains("allow = \"127.0.0.0/8\""), "{}", migrated.text);
-    assert!(migrated.is_whole, "{}", migrated.text);
+    assert!(migrated.is_whole_but_paths(), "{}", migrated.text);
 }
 
 #[test]
@@ -482,7 +486,7 @@ fn try_files_that_fall_back_to_a_named_location_go_there() {
     let plain = server("", "", "");
     assert!(route(&plain, "", "/{*rest}").contains("to = \"upstream-10.0.0.1\""), "{}", plain.text);
     assert!(plain.text.contains("requests for existing files go to `@app`, too"), "{}", plain.text);
-    assert!(!plain.is_whole && !plain.text.contains("named locations"), "{}", plain.text);
+    assert!(!plain.is_whole_but_paths() && !plain.text.contains("named locations"), "{}", plain.text);
     for (around, files) in [("deny 192.0.2.1;", ""), ("", "deny 192.0.2.1;")] {
         let guarded = server(around, files, "");
         let route = route(&guarded, "", "/{*rest}");
@@ -541,7 +545,7 @@ fn maps_of_hosts_lead_each_host_to_its_upstream() {
             assert_eq!(leads(&migrated, host, ALL, ""), to, "{map} {lines}\n{}", migrated.text);
         }
         assert!(migrated.text.contains("host = [\"d.test\", \"*.d.test\"]"), "{}", migrated.text);
-        assert!(migrated.is_whole, "{map} {lines}\n{}", migrated.text);
+        assert!(migrated.is_whole_but_paths(), "{map} {lines}\n{}", migrated.text);
     }
     // Of its own names alone, if another server takes all others.
     let named = mapped(
@@ -589,7 +593,7 @@ fn what_keeps_clients_out_of_a_place_keeps_them_out_at_every_host_of_a_map() {
         ("upstream-10.0.0.4", "closed")
     );
     assert!(
-        !migrated.is_whole && migrated.text.contains("`map $host $up`: no route can say"),
+        !migrated.is_whole_but_paths() && migrated.text.contains("`map $host $up`: no route can say"),
         "{}",
         migrated.text
     );
@@ -612,7 +616,11 @@ fn what_a_map_cannot_say_of_hosts_closes_that_part() {
             mapped(&format!("$host $up {{ hostnames; {line} b.test a; default 10.0.0.3; }}"), TO_UP);
         assert_eq!(leads(&migrated, closed, ALL, ""), "closed", "{line}\n{}", migrated.text);
         assert_ne!(leads(&migrated, open, ALL, ""), "closed", "{line}\n{}", migrated.text);
-        assert!(!migrated.is_whole && migrated.text.contains("no route can say where"), "{}", migrated.text);
+        assert!(
+            !migrated.is_whole_but_paths() && migrated.text.contains("no route can say where"),
+            "{}",
+            migrated.text
+        );
     }
     // The first expression that fits decides, and a name goes before all of them.
     let map = "$host $up { ~\\.c\\.test$ 10.0.0.2; ~^x\\.c\\.test$ 10.0.0.3; y.c.test 10.0.0.4; default a; }";
@@ -646,7 +654,11 @@ fn a_destination_that_a_client_writes_is_never_one() {
     ] {
         let migrated = mapped(map, lines);
         assert!(!migrated.text.contains("\nto = "), "{map} {lines}\n{}", migrated.text);
-        assert!(migrated.text.contains("status = 501") && !migrated.is_whole, "{}", migrated.text);
+        assert!(
+            migrated.text.contains("status = 501") && !migrated.is_whole_but_paths(),
+            "{}",
+            migrated.text
+        );
     }
 }
 
@@ -658,7 +670,7 @@ fn maps_of_methods_and_fields_are_routes_that_ask_for_them() {
     {
         assert_eq!(leads(&migrated, "", ALL, &format!("methods = {methods}")), to, "{}", migrated.text);
     }
-    assert!(leads(&migrated, "", ALL, "") == "a" && migrated.is_whole, "{}", migrated.text);
+    assert!(leads(&migrated, "", ALL, "") == "a" && migrated.is_whole_but_paths(), "{}", migrated.text);
 
     let asks = |value: &str| format!("match = {{ header = {{ x-env = {value} }} }}");
     let migrated = mapped("$http_x_env $up { default a; 1 10.0.0.2; '~^(2|3)$' 10.0.0.3; }", TO_UP);
@@ -667,18 +679,18 @@ fn maps_of_methods_and_fields_are_routes_that_ask_for_them() {
     {
         assert_eq!(leads(&migrated, "", ALL, &asks(value)), to, "{}", migrated.text);
     }
-    assert!(leads(&migrated, "", ALL, "") == "a" && migrated.is_whole, "{}", migrated.text);
+    assert!(leads(&migrated, "", ALL, "") == "a" && migrated.is_whole_but_paths(), "{}", migrated.text);
     for map in ["$http_x_env $up { '' a; default 10.0.0.2; }", "$http_x_env $up { ~.+ 10.0.0.2; default a; }"]
     {
         let migrated = mapped(map, TO_UP);
         assert_eq!(leads(&migrated, "", ALL, &asks("true")), "upstream-10.0.0.2", "{}", migrated.text);
-        assert!(leads(&migrated, "", ALL, "") == "a" && migrated.is_whole, "{}", migrated.text);
+        assert!(leads(&migrated, "", ALL, "") == "a" && migrated.is_whole_but_paths(), "{}", migrated.text);
     }
     // Spellings that go elsewhere are listed; if they were refused, they are not let in.
     let spelled = mapped("$http_x_env $up { default a; beta 10.0.0.2; }", TO_UP);
     assert_eq!(leads(&spelled, "", ALL, &asks("\"beta\"")), "upstream-10.0.0.2", "{}", spelled.text);
     assert!(
-        !spelled.is_whole && spelled.text.contains("`beta 10.0.0.2`: values are case-sensitive"),
+        !spelled.is_whole_but_paths() && spelled.text.contains("`beta 10.0.0.2`: values are case-sensitive"),
         "{}",
         spelled.text
     );
@@ -705,7 +717,8 @@ fn maps_of_paths_are_routes_within_their_location() {
     assert!(!migrated.text.contains("10.0.0.5") && !migrated.text.contains("10.0.0.6"), "{}", migrated.text);
     assert!(route(&migrated, "", "/api/v2/in/{*rest}").contains("deny = "), "{}", migrated.text);
     assert!(
-        !migrated.is_whole && migrated.text.contains("`/api/1 10.0.0.2`: values are case-sensitive"),
+        !migrated.is_whole_but_paths()
+            && migrated.text.contains("`/api/1 10.0.0.2`: values are case-sensitive"),
         "{}",
         migrated.text
     );
@@ -761,4 +774,43 @@ fn maps_in_maps_and_maps_of_two_locations_are_taken_over() {
         "{}",
         elsewhere.text
     );
+}
+
+#[test]
+fn fields_whose_value_cannot_be_said_are_removed() {
+    let value = |value: &str| {
+        migrated(&format!(
+            "map $http_x_k $user {{ default \"\"; v ok; }}\nserver {{ listen 80; location / {{ \
+             proxy_set_header X-User {value}; proxy_pass http://10.0.0.1; }} }}"
+        ))
+    };
+    for unknown in ["$remote_user", "$ssl_client_verify", "$user", "$cookie_x", "\"a-$request_time\""] {
+        let migrated = value(unknown);
+        assert!(route(&migrated, "", "/{*rest}").contains("remove = [\"x-user\"]"), "{}", migrated.text);
+        assert!(
+            migrated.text.contains("no client can choose it") && !migrated.is_whole_but_paths(),
+            "{}",
+            migrated.text
+        );
+    }
+    let passed = value("$http_x_user");
+    assert!(!passed.text.contains("remove = ") && !passed.text.contains("no counterpart"), "{}", passed.text);
+}
+
+#[test]
+fn a_place_that_denies_everybody_and_forwards_nothing_answers_403() {
+    let migrated =
+        migrated(&format!("server {{ listen 80; root /var/www; location /priv/ {{ deny all; }} {TO_A} }}"));
+    assert!(
+        route(&migrated, "", "/priv/{*rest}").contains("respond = { status = 403 }"),
+        "{}",
+        migrated.text
+    );
+    assert!(!migrated.text.contains("scripts are not served"), "{}", migrated.text);
+}
+
+#[test]
+fn paths_that_are_read_otherwise_are_listed() {
+    let migrated = migrated(&format!("server {{ listen 80; {TO_A} }}"));
+    assert!(!migrated.is_whole && migrated.text.contains("#   `nginx.conf`: paths with an encoded slash, "));
 }
