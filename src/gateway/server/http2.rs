@@ -134,10 +134,10 @@ fn announced(max: &config::Sizes) -> Vec<u8> {
     ])
 }
 
-/// Twice the configured limit, because the request pipeline refuses a head above the limit with an answer and a log
-/// line, and hyper's limit is only the second line behind it.
+/// Far above the configured limit, because the request pipeline refuses a head above that with a whole answer. hyper's
+/// answer beyond this has neither body nor request id.
 fn header_list_bytes_max(max: &config::Sizes) -> u32 {
-    (max.header_bytes as u32).saturating_mul(2)
+    (max.header_bytes as u32).saturating_mul(2) + FRAME_BYTES_MAX * 4
 }
 
 impl<S: Service> ConnectionTask<S> {
