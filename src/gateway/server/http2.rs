@@ -61,7 +61,8 @@ async fn drive<S: Service>(
         Box::into_pin(in_place::boxed(answer))
     });
     let mut served = pin!(builder(&conn.facts.config.max).serve_connection(TokioIo::new(io), service));
-    let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, None, Some(FrameTimer::new(&meter)));
+    let frames = FrameTimer::new(&meter, &conn.worker.shared.overload);
+    let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, None, Some(frames));
     let (drain, cuts) = (pin!(conn.facts.drain.leaves.wait()), pin!(conn.facts.drain.cuts.wait()));
     let (mut drain, mut cuts, mut draining) = (Some(drain), Some(cuts), false);
     let end = std::future::poll_fn(|cx| {
