@@ -105,7 +105,7 @@ impl RateLimitFields {
     /// The same with what came back, because the status does not count.
     fn settled(self, unsettled: &UnsettledFields) -> RateLimitFields {
         let UnsettledFields { decided, snapshot, limiter } = unsettled;
-        let Some(decision) = decided.settled.get() else { return self };
+        let Some(decision) = &*decided.settled.borrow() else { return self };
         let policies = || self.ietf.map(|(policies, _)| policies);
         let shared = |charge: &Charge| limiter.shared_window(charge);
         let (style, table) = (snapshot.limit_headers, &snapshot.table);
