@@ -93,6 +93,12 @@ pub fn http_date() -> HeaderValue {
     DATE.with_borrow_mut(|date| date.at(unix()))
 }
 
+/// The time that a date of HTTP says (RFC 9110 section 5.6.7), in Unix seconds.
+pub fn unix_seconds_of_http_date(text: &str) -> Option<u64> {
+    let date: HttpDate = text.parse().ok()?;
+    SystemTime::from(date).duration_since(UNIX_EPOCH).ok().map(|since| since.as_secs())
+}
+
 /// The last `Date`, and its second. hyper has such a text, too, but renews it only when the clock is ahead of it, so that it
 /// stands still for as long as the wall clock has been set back.
 #[derive(Default)]

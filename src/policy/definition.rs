@@ -561,7 +561,7 @@ pub enum Actual {
     /// The sum of numbers in the upstream's answer, which is JSON or a stream of events.
     ResponseJson(Vec<JsonPath>),
     Measured(MeasuredUnits),
-    /// The status that the client gets: it keeps what was taken, or gives it back.
+    /// The status that the client gets, or that its gRPC call ends with: it keeps what was taken, or gives it back.
     Status(CountedStatuses),
 }
 
@@ -575,7 +575,7 @@ impl Actual {
     }
 }
 
-/// The statuses that a policy charges.
+/// The statuses that a policy charges: of HTTP, and those of gRPC behind [`GRPC_STATUSES`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CountedStatuses {
     /// Only these. Empty: all.
@@ -584,16 +584,40 @@ pub struct CountedStatuses {
 }
 
 impl CountedStatuses {
-    pub fn contains(&self, status: u16) -> bool {
-        (self.among.is_empty() || self.among.contains(status)) && !self.except.contains(status)
+    /// Whether an answer with this status is charged; of a gRPC call, the status that it ends with counts, too.
+    pub fn contains(&self, status: u16, of_call: Option<u32>) -> bool {
+        let of_call = of_call.map(|code| match usize::try_from(code) {
+            // As clients of gRPC read one that they do not know.
+            Ok(code) if code >= GRPC_CODES.len() => GRPC_STATUSES + GRPC_UNKNOWN as u16,
+            _ => GRPC_STATUSES + code as u16,
+        });
+        let is_in = |statuses: &Statuses| {
+            statuses.contains(status) || of_call.is_some_and(|code| statuses.contains(code))
+        };
+        (self.among.is_empty() || is_in(&self.among)) && !is_in(&self.except)
+    }
+
+    /// Whether the end of a gRPC call has to be waited for.
+    pub fn are_of_calls(&self) -> bool {
+        let codes = GRPC_STATUSES..GRPC_STATUSES + GRPC_CODES.len() as u16;
+        codes.into_iter().any(|code| self.among.contains(code) || self.except.contains(code))
     }
 }
 
 impl std::fmt::Display for CountedStatuses {
-    /// `401, 403`; `not 200-299`.
+    /// `401, 403`; `not 200-299`; `401, permission-denied`.
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let parts = [("", &self.among), ("not ", &self.except)].into_iter().filter(|(_, it)| !it.is_empty());
-        let parts: Vec<String> = parts.map(|(word, statuses)| format!("{word}{statuses}")).collect();
+        let shown = |word: String| match word.parse::<u16>().ok().and_then(|it| it.checked_sub(GRPC_STATUSES))
+        {
+            Some(code) => GRPC_CODES[usize::from(code)].to_owned(),
+            None => word,
+        };
+        let parts: Vec<String> = parts
+            .map(|(word, statuses)| {
+                format!("{word}{}", statuses.words().map(shown).collect::<Vec<_>>().join(", "))
+            })
+            .collect();
         formatter.write_str(&parts.join(", but "))
     }
 }
@@ -621,6 +645,30 @@ impl Default for CostDefinition {
 }
 
 pub const HTTPS_PORT: u16 = 443;
+/// What is added to a status of gRPC where it stands among those of HTTP.
+pub const GRPC_STATUSES: u16 = 1_000;
+/// How a call ends that says no status.
+pub const GRPC_UNKNOWN: u32 = 2;
+/// The statuses of gRPC by their numbers.
+pub const GRPC_CODES: [&str; 17] = [
+    "ok",
+    "cancelled",
+    "unknown",
+    "invalid-argument",
+    "deadline-exceeded",
+    "not-found",
+    "already-exists",
+    "permission-denied",
+    "resource-exhausted",
+    "failed-precondition",
+    "aborted",
+    "out-of-range",
+    "unimplemented",
+    "internal",
+    "unavailable",
+    "data-loss",
+    "unauthenticated",
+];
 /// What stands before the unit of a window of the calendar where a row of the database names an algorithm, because such a window
 /// has no other.
 pub const BY_CALENDAR: &str = "calendar-";

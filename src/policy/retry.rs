@@ -46,6 +46,10 @@ impl Statuses {
         self.0.is_empty()
     }
 
+    pub fn extend(&mut self, others: Statuses) {
+        self.0.extend(others.0);
+    }
+
     /// Whether this one is among them.
     pub fn contains(&self, status: u16) -> bool {
         self.0.iter().any(|range| range.contains(&status))

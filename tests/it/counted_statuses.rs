@@ -7,6 +7,9 @@ use std::thread;
 use serde_json::{Value, json};
 
 use crate::auth::keys::hashed;
+use crate::support::h2::{
+    Connection, DATA, END_HEADERS, END_STREAM, HEADERS, RST_STREAM, WINDOW_UPDATE, fields,
+};
 use crate::support::redis::Redis;
 use crate::support::upstream::Recorded;
 use crate::support::{Client, Directory, Gateway, Response, Upstream, eventually};
@@ -233,6 +236,81 @@ fn a_tunnel_counts_by_its_101_while_it_is_open() {
         [open(WRONG), open("count = { status = 101 }"), open("count = { not-status = 101 }")],
         [5, 4, 5]
     );
+}
+
+/// An upstream of calls that end as their message says: `7` in trailers, `head 7` without a body, `none` without a status,
+/// `reset` with a reset.
+fn calls() -> Upstream {
+    Upstream::raw(|stream| {
+        let mut peer = Connection::serve(stream);
+        let head = |more: &[(&str, &str)]| {
+            fields(&[&[(":status", "200"), ("content-type", "application/grpc")], more].concat())
+        };
+        while let Some(frame) = peer.frame() {
+            if frame.kind != DATA {
+                continue;
+            }
+            let end = END_HEADERS | END_STREAM;
+            let asked = String::from_utf8_lossy(&frame.payload).into_owned();
+            if let Some(code) = asked.strip_prefix("head ") {
+                peer.send(HEADERS, end, frame.stream, &head(&[("grpc-status", code)]));
+                continue;
+            }
+            peer.send(HEADERS, END_HEADERS, frame.stream, &head(&[]));
+            match &*asked {
+                "none" => peer.send(DATA, END_STREAM, frame.stream, b""),
+                "reset" => peer.send(RST_STREAM, 0, frame.stream, &[0, 0, 0, 2]),
+                code => peer.send(HEADERS, end, frame.stream, &fields(&[("grpc-status", code)])),
+            }
+        }
+    })
+}
+
+/// What is left after calls that end so.
+fn left_after_calls(gateway: &Gateway, ends: &[&str]) -> Vec<u64> {
+    let mut h2 = Connection::open(gateway.plain());
+    let head = [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/a.B/C")];
+    let head = fields(&[&head[..], &[("content-type", "application/grpc"), ("te", "trailers")]].concat());
+    let called = |(number, end): (usize, &&str)| {
+        let stream = 2 * number as u32 + 1;
+        h2.send(HEADERS, END_HEADERS, stream, &head);
+        h2.data(stream, end.as_bytes(), true);
+        loop {
+            let frame = h2.frame().expect("the call ends");
+            if frame.kind == RST_STREAM || frame.kind != WINDOW_UPDATE && frame.flags & END_STREAM != 0 {
+                break;
+            }
+        }
+        eventually("it is logged", || (gateway.access_log().len() > number).then_some(()));
+        left(gateway)
+    };
+    ends.iter().enumerate().map(called).collect()
+}
+
+#[test]
+fn a_call_counts_by_the_status_that_it_ends_with() {
+    let upstream = calls();
+    let ends = ["0", "7", "head 16", "head 0", "none", "reset", "99"];
+    for (count, expected) in [
+        ("grpc-status = [7, \"unauthenticated\"]", [9, 8, 7, 7, 7, 7, 7]),
+        ("not-grpc-status = \"ok\"", [9, 8, 7, 7, 6, 5, 4]),
+        ("grpc-status = 2", [9, 9, 9, 9, 8, 7, 6]),
+        ("status = 401, grpc-status = 7", [9, 8, 8, 8, 8, 8, 8]),
+        ("status = \"2xx\"", [8, 7, 6, 5, 4, 3, 2]),
+    ] {
+        let text = config("9/d", &format!("count = {{ {count} }}"), upstream.addr(), "");
+        let gateway = Gateway::start(&text.replace("timeouts", "http = \"h2\"\ntimeouts"));
+        assert_eq!(left_after_calls(&gateway, &ends), expected, "{count}");
+    }
+    // The gateway's own: no upstream, UNAVAILABLE.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
+    let addr = closed.local_addr().expect("it is bound");
+    drop(closed);
+    for (code, expected) in [(14, 8), (2, 9)] {
+        let gateway =
+            Gateway::start(&config("9/d", &format!("count = {{ grpc-status = {code} }}"), addr, ""));
+        assert_eq!(left_after_calls(&gateway, &["0"]), [expected], "{code}");
+    }
 }
 
 /// Two gateways with one Redis.

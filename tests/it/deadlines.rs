@@ -166,6 +166,22 @@ fn a_silent_stream_stands_for_as_long_as_its_route_says() {
 }
 
 #[test]
+fn a_stall_is_cut_at_its_value() {
+    let (upstream, _tell) = events();
+    let gateway = Gateway::start(&format!(
+        "[[route]]\npath = \"/short\"\nto = \"http://{}\"\ntimeouts = {{ stall = \"2s\" }}",
+        upstream.addr()
+    ));
+    let mut client = gateway.client();
+    client.send("GET /short HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!((client.head().status, client.bytes(4)), (200, b"begi".to_vec()));
+    let silent = Instant::now();
+    assert_eq!(client.rest(), b"");
+    let cut_after = silent.elapsed().as_secs_f64();
+    assert!((1.9..3.0).contains(&cut_after), "cut after {cut_after} s");
+}
+
+#[test]
 fn a_silent_call_both_ways_is_not_the_client_s_delay() {
     let upstream = Upstream::raw(|stream| {
         let mut peer = Connection::serve(stream);

@@ -240,10 +240,10 @@ fn requests_that_the_http_2_layer_refuses_are_logged_and_counted() {
     client.try_write(&head("GET", 1, END_HEADERS | END_STREAM, &[("connection", "close")]));
     assert_eq!(client.end(), End::Reset(1));
     is_told(&gateway, "malformed");
-    // Above twice the limit it is not ours to answer.
+    // Far above the limit it is not ours to answer.
     let filler = "x".repeat(15_000);
     client.try_write(&head("GET", 3, END_STREAM, &[("a", &filler)]));
-    for flags in [0, 0, 0, END_HEADERS] {
+    for flags in [0, 0, 0, 0, 0, 0, 0, 0, END_HEADERS] {
         client.try_write(&encoded(CONTINUATION, flags, 3, &fields(&[("a", &filler)])));
     }
     assert_eq!(client.until(HEADERS).stream, 3);

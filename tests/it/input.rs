@@ -195,6 +195,46 @@ fn fields_are_counted_to_the_last() {
     }
 }
 
+/// An answer to a head that no parser read is as whole as any other.
+#[test]
+fn a_refused_head_gets_the_problem_the_listeners_fields_and_its_id() {
+    let gateway = Gateway::start(
+        "[listener.plain]\nbind = \"127.0.0.1:0\"\nresponse-headers.set = { x-l = \"L\" }\n\
+         [listener.small]\nbind = \"127.0.0.1:0\"\nmax = { header-bytes = \"2KiB\" }\n\
+         response-headers.set = { x-l = \"L\" }\n\
+         [[route]]\npath = \"/{*rest}\"\nrespond = { status = 200 }",
+    );
+    let long = format!("GET / HTTP/1.1\r\nHost: a\r\nX: {}\r\n\r\n", "x".repeat(40_000));
+    let many = format!("GET / HTTP/1.1\r\nHost: a\r\n{}\r\n", "X: a\r\n".repeat(120));
+    let target = format!("GET /{} HTTP/1.1\r\nHost: a\r\n\r\n", "x".repeat(9_000));
+    let name = "GET / HTTP/1.1\r\nHost: a\r\nX(: a\r\n\r\n".to_owned();
+    let method = "G(T / HTTP/1.1\r\nHost: a\r\n\r\n".to_owned();
+    let after = format!("GET /first HTTP/1.1\r\nHost: a\r\n\r\n{many}");
+    for (head, status) in [(long, 431), (many, 431), (target, 414), (name, 400), (method, 400), (after, 431)]
+    {
+        let shown = &head[..head.len().min(60)];
+        let mut client = gateway.client();
+        client.send(&head);
+        let mut answer = client.response();
+        if head.starts_with("GET /first") {
+            assert_eq!(answer.status, 200);
+            answer = client.response();
+        }
+        assert_eq!((answer.status, answer.header("x-l")), (status, Some("L")), "{shown:?}");
+        assert_eq!(answer.header("content-type"), Some("application/problem+json"), "{shown:?}");
+        let id = answer.header("x-request-id").expect("the refusal has an id").to_owned();
+        gateway.logged_where(&id, |line| line["request_id"] == *id && line["status"] == status);
+        assert!(status == 414 || client.is_closed(), "{shown:?}");
+    }
+    let url = format!("http://{}/", gateway.listener("small"));
+    let field = format!("x: {}", "x".repeat(4_000));
+    let shown = crate::support::stdout_of("curl", &["-sSi", "--http2-prior-knowledge", "-H", &field, &url]);
+    assert!(shown.starts_with("HTTP/2 431"), "{shown}");
+    for part in ["x-l: L", "x-request-id: ", "headers-too-large"] {
+        assert!(shown.contains(part), "{shown}");
+    }
+}
+
 #[test]
 fn a_body_over_the_limit_is_413() {
     let upstream = Upstream::ok();

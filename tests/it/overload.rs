@@ -53,6 +53,24 @@ fn keep_alive_is_given_up_first_and_comes_back() {
 }
 
 #[test]
+fn idle_connections_over_http_2_are_given_up_first() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&config(&upstream, CALM));
+    let mut idle = [(); 2].map(|()| Connection::open(gateway.plain()));
+    for h2 in &mut idle {
+        h2.request(1, "GET", "/", true);
+        assert_eq!(h2.answer(1), b"ok");
+    }
+    reaches(&gateway, &upstream, ["0.01%", "95%", "98%"], 1.0);
+    // A byte now and then makes it no busier.
+    idle[1].try_write(&encoded(PING, 0, 0, &[0; 8]));
+    for h2 in &mut idle {
+        h2.until(GOAWAY);
+        assert_eq!(h2.end(), End::Closed);
+    }
+}
+
+#[test]
 fn a_connection_that_is_switched_is_not_one_that_is_kept() {
     let upstream = Upstream::answering(
         "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\nContent-Length: 4\r\n\r\nping",

@@ -157,7 +157,7 @@ sections! {
         /// from the end of the request until the response begins. While the body is being sent: how long the server may
         /// accept nothing
         "response": Time(MS), Value("15s");
-        /// how long a response body may make no progress. The gateway may notice up to twice as late. `"off"`: no limit
+        /// how long a response body may make no progress. The gateway may notice up to a tenth late. `"off"`: no limit
         "stall": TimeOrOff(MS), Value("60s");
         /// the whole request, from its headers to the last byte of the response
         "total": Time(MS);

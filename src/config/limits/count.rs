@@ -1,13 +1,15 @@
 //! Reads `count` of a policy: the statuses that it charges.
 
-use policy::definition::{Actual, CountedStatuses, PolicyDefinition};
+use policy::definition::{Actual, CountedStatuses, GRPC_CODES, GRPC_STATUSES, PolicyDefinition};
+use policy::retry::Statuses;
 
 use limit::Algorithm;
 
-use crate::reader::Table;
+use crate::printer::{array, text};
+use crate::reader::{Table, Value};
 use crate::upstream::health;
 
-/// `{ status = [401, 403] }`, `{ not-status = "2xx" }`, or both.
+/// `{ status = [401, 403] }`, `{ not-status = "2xx" }`, `{ grpc-status = 7 }`, `{ not-grpc-status = "ok" }`, or several.
 pub(crate) fn read(table: &Table<'_>, policy: &mut PolicyDefinition) {
     let Some(value) = table.value("count") else { return };
     if let Some(value) = table.value("overshoot").filter(|value| !value.is_zero()) {
@@ -15,10 +17,17 @@ pub(crate) fn read(table: &Table<'_>, policy: &mut PolicyDefinition) {
     }
     let Some(table) = value.table() else { return };
     let checkpoint = table.checkpoint();
-    let statuses = |key| table.value(key).map(|value| health::statuses(&value, 100)).unwrap_or_default();
-    let counted = CountedStatuses { among: statuses("status"), except: statuses("not-status") };
+    let statuses = |of_http, of_calls| {
+        let mut ranges = table.value(of_http).map(|value| health::statuses(&value, 100)).unwrap_or_default();
+        ranges.extend(table.value(of_calls).map(|value| codes(&value)).unwrap_or_default());
+        ranges
+    };
+    let among = statuses("status", "grpc-status");
+    let counted = CountedStatuses { among, except: statuses("not-status", "not-grpc-status") };
     let is_all = counted == CountedStatuses::default();
-    if (is_all || !(100..=599).any(|status| counted.contains(status))) && !checkpoint.is_flawed() {
+    if (is_all || !(100..=599).any(|status| (0..=16).any(|code| counted.contains(status, Some(code)))))
+        && !checkpoint.is_flawed()
+    {
         let message = if is_all { "`count` names no status" } else { "`count` leaves no status to count" };
         table.wrong(message, "write `count = { status = [401, 403] }` or `count = { not-status = \"2xx\" }`");
     }
@@ -42,3 +51,28 @@ pub(crate) fn read(table: &Table<'_>, policy: &mut PolicyDefinition) {
     }
     policy.cost.actual = Some(Actual::Status(counted));
 }
+
+/// Statuses of gRPC, by number or name.
+fn codes(value: &Value<'_>) -> Statuses {
+    let values = if value.is_array() { value.array().unwrap_or_default() } else { vec![value.clone()] };
+    if values.is_empty() {
+        value.wrong("the list of statuses is empty", CODE_HINT);
+    }
+    let codes: Vec<u16> = values.iter().filter_map(code).collect();
+    value.spell(array(codes.iter().map(|code| text(GRPC_CODES[usize::from(*code)]))));
+    Statuses::new(codes.into_iter().map(|code| GRPC_STATUSES + code..=GRPC_STATUSES + code).collect())
+}
+
+fn code(value: &Value<'_>) -> Option<u16> {
+    if value.is_integer() {
+        return u16::try_from(value.integer()?).ok().filter(|code| usize::from(*code) < GRPC_CODES.len());
+    }
+    let text = value.text()?;
+    let code = GRPC_CODES.iter().position(|name| *name == text.text);
+    if code.is_none() {
+        text.wrong(format!("{} is not a gRPC status", text.shown()), CODE_HINT);
+    }
+    code.and_then(|code| u16::try_from(code).ok())
+}
+
+const CODE_HINT: &str = "write it like `7` or `\"permission-denied\"`";

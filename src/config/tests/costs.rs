@@ -69,6 +69,11 @@ fn counted_statuses_are_read_and_written() {
     assert_eq!(shown("{ status = \"5xx\" }"), "500-599");
     assert_eq!(shown("{ not-status = [\"2xx\", 304] }"), "not 200-299, 304");
     assert_eq!(shown("{ status = [\"400-499\", 503], not-status = 404 }"), "400-499, 503, but not 404");
+    assert_eq!(
+        shown("{ status = 401, grpc-status = [7, \"unauthenticated\"] }"),
+        "401, permission-denied, unauthenticated"
+    );
+    assert_eq!(shown("{ not-grpc-status = 0 }"), "not ok");
 }
 
 #[test]
@@ -77,6 +82,13 @@ fn counted_statuses_are_checked() {
     let cases = [
         (policy("count = {}"), "`count` names no status", "4:1", "status = [401, 403]"),
         (policy("count = { status = [] }"), "the list of statuses is empty", "4:20", "\"2xx\""),
+        (policy("count = { grpc-status = 17 }"), "`grpc-status` is out of range", "4:25", "from 0 to 16"),
+        (
+            policy("count = { grpc-status = \"denied\" }"),
+            "`denied` is not a gRPC status",
+            "4:25",
+            "permission-denied",
+        ),
         (policy("count = { status = 600 }"), "`status` is out of range", "4:20", "from 100 to 599"),
         (policy("count = { status = \"6xx\" }"), "`6xx` is not a status", "4:20", "\"2xx\""),
         (policy("count = { status = \"500-400\" }"), "`500-400` is not a status", "4:20", "\"2xx\""),

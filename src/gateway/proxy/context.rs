@@ -32,7 +32,7 @@ use metrics::CostOutcome;
 use net::in_place;
 use observe::record;
 use observe::trace::Trace;
-use policy::definition::Actual;
+use policy::definition::{Actual, GRPC_UNKNOWN};
 
 /// One request and everything known about it.
 #[derive(derive_more::Debug)]
@@ -135,7 +135,7 @@ impl RequestContext {
     /// Sets the answer's status. From here on the request has no reason to have failed.
     pub fn answer(&mut self, status: StatusCode) {
         self.release_weight();
-        self.settle_status(status.as_u16());
+        self.settle_status(status.as_u16(), self.outcome.grpc_status);
         self.outcome.status = status.as_u16();
         self.outcome.reason = None;
     }
@@ -145,7 +145,7 @@ impl RequestContext {
         self.release_weight();
         // A client that breaks off stays charged, because otherwise it could end every attempt so.
         if !matches!(reason, Reason::ClientGone | Reason::BodyStall | Reason::BodySlow) {
-            self.settle_status(status);
+            self.settle_status(status, self.outcome.grpc_status);
         }
         self.outcome.cause = cause;
         self.outcome.status = status;
@@ -179,6 +179,7 @@ impl RequestContext {
     pub fn trailed(&mut self, trailers: &HeaderMap) {
         if self.facts.is_call {
             self.outcome.grpc_status = grpc::ended(trailers);
+            self.settle_call();
         }
     }
 
@@ -203,13 +204,20 @@ impl RequestContext {
         }
     }
 
-    /// Gives back what is not charged with this status, which the client gets.
-    fn settle_status(&mut self, status: u16) {
+    /// A gRPC call has ended, with a status or without.
+    fn settle_call(&mut self) {
+        self.settle_status(self.outcome.status, self.outcome.grpc_status.or(Some(GRPC_UNKNOWN)));
+    }
+
+    /// Gives back what is not charged with this status, which the client gets, and the status of its call, if that has ended.
+    fn settle_status(&mut self, status: u16, of_call: Option<u32>) {
         let Some(mut held) = self.held.take() else { return };
         let (table, limiter) = (&self.view.snapshot.table, &self.services.shared.limiter);
         let count = |charge: &Charge, cost| self.count_cost(charge, cost);
-        if let Some(decided) = held.settle_status(table, limiter, status, count) {
-            self.left = decided.settled.get().and_then(|left| limit_fields::left(&decided.charges, left));
+        let ended = (status, of_call, self.facts.is_call && of_call.is_none());
+        if let Some(decided) = held.settle_status(table, limiter, ended, count) {
+            let settled = decided.settled.borrow();
+            self.left = settled.as_ref().and_then(|left| limit_fields::left(&decided.charges, left));
         }
         self.held = Some(held);
     }
@@ -240,7 +248,13 @@ impl RequestContext {
     /// Reconciles estimates with what the request turned out to cost.
     fn settle(&mut self, ended: Instant) {
         if std::thread::panicking() {
-            self.settle_status(if self.facts.is_call { StatusCode::OK.as_u16() } else { PANIC_STATUS });
+            let status = if self.facts.is_call { StatusCode::OK.as_u16() } else { PANIC_STATUS };
+            self.settle_status(status, self.facts.is_call.then_some(GRPC_UNKNOWN));
+        } else if self.facts.is_call
+            && self.outcome.is_complete
+            && self.outcome.reason != Some(Reason::ClientGone)
+        {
+            self.settle_call();
         }
         let Some(mut held) = self.held.take() else { return };
         if held.has_estimates() {

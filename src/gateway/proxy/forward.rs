@@ -298,10 +298,10 @@ fn accept(
         headers.insert(TRAILER, names);
     }
     answer_fields::add(&context, &mut headers);
-    context.answer(status);
     if context.facts.is_call {
         context.outcome.grpc_status = grpc::ended(&headers);
     }
+    context.answer(status);
     let stall = context.attempts.allowed.stall;
     if let (Version::HTTP_2, Some(upload)) = (context.facts.version, &context.outcome.upload) {
         // Settled, because from now on the body is one half of a stream, which `stall` watches as a whole.

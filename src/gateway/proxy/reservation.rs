@@ -4,7 +4,7 @@
 //! The request's context owns it, so it is given back however the request ends: by the last byte, a client that leaves,
 //! or a panic. Most requests hold nothing and have no reservation. It decides nothing.
 
-use std::cell::OnceCell;
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -41,8 +41,8 @@ pub struct Reservation {
 pub struct DecisionByStatus {
     pub charges: SmallVec<[Charge; 4]>,
     decision: Decision,
-    /// The decision without what came back, once the status is known.
-    pub settled: OnceCell<Decision>,
+    /// The decision without what came back, once a status is known.
+    pub settled: RefCell<Option<Decision>>,
 }
 
 /// What is known of the upstream's answer.
@@ -111,7 +111,7 @@ impl Reservation {
                     Actual::ResponseJson(_) => held.answer_paths = answer_paths.cloned(),
                     Actual::Status(_) if held.by_status.is_none() => {
                         let (charges, decision) = (charges.into(), decision.clone());
-                        let by_status = DecisionByStatus { charges, decision, settled: OnceCell::new() };
+                        let by_status = DecisionByStatus { charges, decision, settled: RefCell::default() };
                         held.by_status = Some(Rc::new(by_status));
                     }
                     _ => {}
@@ -132,19 +132,23 @@ impl Reservation {
         self.by_status.as_ref()
     }
 
-    /// The client gets this status: gives back what the policies that charge by it do not count. Returns the decision,
-    /// which is settled now; `None` if there is no such policy, or the status was known before.
+    /// The client gets this status, and its gRPC call, if it is one, ends with the other: gives back what the policies that
+    /// charge by them do not count. What charges by the end of a call that `goes_on` waits for it. Returns the decision,
+    /// which is settled now; `None` if there is no such policy, or all was known before.
     pub fn settle_status(
         &mut self,
         table: &RouteTable,
         limiter: &Arc<Limiter>,
-        status: u16,
+        (status, of_call, goes_on): (u16, Option<u32>, bool),
         count: impl Fn(&Charge, CostOutcome),
     ) -> Option<Rc<DecisionByStatus>> {
         let decided = self.by_status.take()?;
+        if goes_on {
+            self.by_status = Some(Rc::clone(&decided));
+        }
         let is_counted = |charge: &Charge| {
-            let policy = &table.policies()[charge.policy.index()];
-            Some(policy.actual_cost()?.statuses()?.contains(status))
+            let statuses = table.policies()[charge.policy.index()].actual_cost()?.statuses()?;
+            (!goes_on || !statuses.are_of_calls()).then(|| statuses.contains(status, of_call))
         };
         let (taken_ns, mut told) = (self.taken_ns, None);
         self.estimates.retain(|(charge, refund)| {
@@ -158,7 +162,7 @@ impl Reservation {
             false
         });
         let is_back = |charge: &Charge| is_counted(charge) == Some(false);
-        decided.settled.get_or_init(|| decided.decision.refunded(&decided.charges, is_back));
+        *decided.settled.borrow_mut() = Some(decided.decision.refunded(&decided.charges, is_back));
         Some(decided)
     }
 

@@ -81,21 +81,6 @@ impl<S: Service> ConnectionTask<S> {
         self.listener.metrics.deadline_passed(self.worker.service.cells(), deadline);
     }
 
-    /// Handles an error of hyper's. If it answered a head that it cannot parse, that is logged as a refused request; in
-    /// all other cases the client has gone away.
-    ///
-    /// Returns whether the client was sent an answer.
-    pub fn broken(&self, error: &hyper::Error) -> bool {
-        let status = self.facts.activity.last_status.get();
-        let is_answered = error.is_parse() && status != 0;
-        if is_answered {
-            self.refuse_unread(Version::HTTP_11, problem::reason_of_parse_status(status), status);
-        } else {
-            tracing::debug!(peer = %self.facts.peer.ip, %error, "client connection failed");
-        }
-        is_answered
-    }
-
     /// Counts and logs what never became a request; returns the request id under which it is logged.
     pub fn refuse_unread(&self, version: Version, reason: Reason, status: u16) -> HeaderValue {
         self.worker.service.refuse_unread(&self.facts, version, reason, status)

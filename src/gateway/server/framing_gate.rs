@@ -2,7 +2,8 @@
 //! so that hyper and the upstream cannot disagree about where a message ends.
 //!
 //! It answers nothing itself. Heads pass whole. After a fault in a head no more bytes pass, and the connection answers it
-//! when the requests before it have been answered. A fault in a body ends that body in an error.
+//! when the requests before it have been answered. A fault in a body ends that body in an error. hyper's own answer to a
+//! head that it cannot parse is kept back, because the connection has a better one.
 
 use std::io;
 use std::pin::Pin;
@@ -14,6 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::stream::{ClientStream, TrackedStream};
 use crate::service::activity::Activity;
+use crate::service::refusal::Refusal;
 use net::wire::http1::{Framing, ScanEnd, ScanProgress};
 
 /// The stream that hyper reads from and writes to.
@@ -33,6 +35,9 @@ pub struct FramingGate {
     /// Bytes read after a request to switch the protocol, not scanned: whether they are HTTP is known once the request
     /// is answered.
     kept: Bytes,
+    /// What hyper has written last and has not been sent, because it reads like an answer of hyper's own. If hyper goes on,
+    /// it was the end of an upstream's.
+    own_answer: &'static str,
 }
 
 impl FramingGate {
@@ -47,12 +52,31 @@ impl FramingGate {
             ready: Bytes::new(),
             head: BytesMut::new(),
             kept: Bytes::new(),
+            own_answer: "",
         }
     }
 
     /// Whether the client still has to send a part of a message.
     pub fn is_in_message(&self) -> bool {
         self.framing.is_in_message()
+    }
+
+    /// The answer that was kept back, with the refusal that it stands for.
+    pub fn own_answer(&self) -> Option<(&'static str, Refusal)> {
+        let refusal = match self.own_answer.get(STATUS)? {
+            "414" => Refusal::UriTooLong,
+            "431" => Refusal::HeadersTooLarge,
+            _ => Refusal::Malformed("the request line or a header has invalid characters"),
+        };
+        Some((self.own_answer, refusal))
+    }
+
+    fn poll_own_answer(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.own_answer.is_empty() {
+            let count = ready!(Pin::new(&mut self.io).poll_write(cx, self.own_answer.as_bytes()))?;
+            self.own_answer = &self.own_answer[count..];
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// The stream and its framing, if all that was read is of a body that has not ended.
@@ -125,6 +149,7 @@ impl FramingGate {
 impl AsyncRead for FramingGate {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        ready!(this.poll_own_answer(cx))?;
         let before = buf.filled().len();
         this.fill(buf);
         while buf.filled().len() == before {
@@ -156,7 +181,13 @@ impl AsyncRead for FramingGate {
 
 impl AsyncWrite for FramingGate {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write(cx, buf)
+        let this = self.get_mut();
+        ready!(this.poll_own_answer(cx))?;
+        if let Some(own) = OWN_ANSWERS.iter().find(|own| own.as_bytes() == buf) {
+            this.own_answer = own;
+            return Poll::Ready(Ok(buf.len()));
+        }
+        Pin::new(&mut this.io).poll_write(cx, buf)
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -165,6 +196,9 @@ impl AsyncWrite for FramingGate {
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if !this.own_answer.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
         // Only flushed, because the socket is closed next, which says as much. Where a client still sends, its close
         // lingers.
         if matches!(this.io.stream, ClientStream::Plain(_)) && !this.framing.is_in_message() {
@@ -174,10 +208,14 @@ impl AsyncWrite for FramingGate {
     }
 
     fn poll_write_vectored(
-        self: Pin<&mut Self>,
+        mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        if let [one] = bufs {
+            return self.poll_write(cx, one);
+        }
+        ready!(self.poll_own_answer(cx))?;
         Pin::new(&mut self.get_mut().io).poll_write_vectored(cx, bufs)
     }
 
@@ -185,6 +223,15 @@ impl AsyncWrite for FramingGate {
         self.io.is_write_vectored()
     }
 }
+
+/// hyper's answers to a head that it cannot parse, as it writes them.
+const OWN_ANSWERS: [&str; 3] = [
+    "HTTP/1.1 400 Bad Request\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+    "HTTP/1.1 414 URI Too Long\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+    "HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n",
+];
+/// Where their status is.
+const STATUS: std::ops::Range<usize> = 9..12;
 
 #[cfg(test)]
 mod tests {

@@ -198,18 +198,25 @@ async fn conclude<S: Service>(
     read: Bytes,
     draining: bool,
 ) -> Option<(ClientStream, Bytes)> {
-    let is_in_message = gate.is_in_message();
+    let (is_in_message, own_answer) = (gate.is_in_message(), gate.own_answer());
     let (mut stream, ahead) = gate.into_parts(read);
     match end {
+        ConnectionEnd::Done(Err(error))
+            if error.is_parse()
+                && let Some((_, refusal)) = &own_answer =>
+        {
+            refuse(conn, stream, refusal, true).await;
+        }
+        ConnectionEnd::Done(Ok(())) if let Some((answer, _)) = own_answer => {
+            linger::say(&mut stream, answer.as_bytes()).await;
+        }
         ConnectionEnd::Done(Ok(())) => match conn.facts.switched.take() {
             Some(switched) => tunnel::run(&conn.facts, switched, stream, ahead).await,
             None if is_in_message => linger::linger(&stream).await,
             None => {}
         },
         ConnectionEnd::Done(Err(error)) => {
-            if conn.broken(&error) {
-                linger::linger(&stream).await;
-            }
+            tracing::debug!(peer = %conn.facts.peer.ip, %error, "client connection failed");
         }
         ConnectionEnd::Expired(Expiry::IdleConnection) if !draining && !is_in_message => {
             return Some((stream, ahead));
@@ -218,16 +225,25 @@ async fn conclude<S: Service>(
         | ConnectionEnd::Gone => {}
         ConnectionEnd::Expired(Expiry::Head) => conn.late_http1(stream).await,
         ConnectionEnd::Refused(fault) => {
-            let refusal = Refusal::Framing(fault);
-            let problem = RefusalProblem::of(&refusal);
-            let request_id = conn.refuse_unread(Version::HTTP_11, problem.reason, problem.status.as_u16());
-            let answer = problem.unread(&request_id, &conn.facts.config);
-            linger::say(&mut stream, if conn.may_be_preface(fault) { &[] } else { &answer }).await;
-            linger::linger(&stream).await;
+            refuse(conn, stream, &Refusal::Framing(fault), !conn.may_be_preface(fault)).await;
         }
         ConnectionEnd::Expired(Expiry::Stall) => conn.deadline_passed(metrics::ConnectionDeadline::BodyStall),
     }
     None
+}
+
+/// Refuses a head that is no request, with an answer or without.
+async fn refuse<S: Service>(
+    conn: &ConnectionTask<S>,
+    mut stream: ClientStream,
+    refusal: &Refusal,
+    is_told: bool,
+) {
+    let problem = RefusalProblem::of(refusal);
+    let request_id = conn.refuse_unread(Version::HTTP_11, problem.reason, problem.status.as_u16());
+    let answer = problem.unread(&request_id, &conn.facts.config);
+    linger::say(&mut stream, if is_told { &answer } else { &[] }).await;
+    linger::linger(&stream).await;
 }
 
 /// A connection without a request for this long is idle and taken out of hyper. Over shorter pauses hyper stays, so that

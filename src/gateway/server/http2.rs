@@ -61,7 +61,8 @@ async fn drive<S: Service>(
         Box::into_pin(in_place::boxed(answer))
     });
     let mut served = pin!(builder(&conn.facts.config.max).serve_connection(TokioIo::new(io), service));
-    let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, None, Some(FrameTimer::new(&meter)));
+    let frames = FrameTimer::new(&meter, &conn.worker.shared.overload);
+    let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, None, Some(frames));
     let (drain, cuts) = (pin!(conn.facts.drain.leaves.wait()), pin!(conn.facts.drain.cuts.wait()));
     let (mut drain, mut cuts, mut draining) = (Some(drain), Some(cuts), false);
     let end = std::future::poll_fn(|cx| {
@@ -134,10 +135,10 @@ fn announced(max: &config::Sizes) -> Vec<u8> {
     ])
 }
 
-/// Twice the configured limit, because the request pipeline refuses a head above the limit with an answer and a log
-/// line, and hyper's limit is only the second line behind it.
+/// Far above the configured limit, because the request pipeline refuses a head above that with a whole answer. hyper's
+/// answer beyond this has neither body nor request id.
 fn header_list_bytes_max(max: &config::Sizes) -> u32 {
-    (max.header_bytes as u32).saturating_mul(2)
+    (max.header_bytes as u32).saturating_mul(2) + FRAME_BYTES_MAX * 4
 }
 
 impl<S: Service> ConnectionTask<S> {

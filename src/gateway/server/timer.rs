@@ -129,6 +129,7 @@ impl<'a> ConnectionTimer<'a> {
         match self.frames.as_mut().and_then(|frames| frames.look(activity, self.timeouts, now)) {
             Some(FrameExpiry::Head) => return Some(Expiry::Head),
             Some(FrameExpiry::Stall) => return Some(Expiry::Stall),
+            Some(FrameExpiry::Idle) => return Some(Expiry::Idle),
             None => {}
         }
         match activity.phase() {

@@ -26,7 +26,7 @@ pub struct Activity {
     pub read_blocked: Cell<bool>,
     /// Whether the last write had to wait for room in the client's socket.
     pub write_blocked: Cell<bool>,
-    /// The status of the last answer that hyper gave on its own, to a head that it could not parse; 0 if none.
+    /// The status of the last answer that was written when no request was being served; 0 if none.
     pub last_status: Cell<u16>,
     /// Requests that have ended so far.
     pub exchanges_ended: Cell<u64>,
@@ -255,8 +255,6 @@ impl Activity {
     /// `count` of `bytes` have been sent.
     pub fn on_write(&self, bytes: &[u8], count: usize) {
         self.moved.set(self.moved.get().wrapping_add(count as u64));
-        // The log learns the status here, because hyper answers a head that it cannot parse without calling the
-        // service.
         if self.exchanges.get() == 0
             && let Some(digits) = bytes.strip_prefix(b"HTTP/1.1 ").and_then(|rest| rest.get(..3))
         {

@@ -448,16 +448,6 @@ fn written(
     answer
 }
 
-/// The reason for an answer that hyper gave on its own, derived from the status it chose, because its error says no
-/// more.
-pub fn reason_of_parse_status(status: u16) -> Reason {
-    match status {
-        414 => Reason::UriTooLong,
-        431 => Reason::HeadersTooLarge,
-        _ => Reason::Malformed,
-    }
-}
-
 pub const HEADER_TIMEOUT_STATUS: u16 = 408;
 /// Logged for a malformed request over HTTP/2, which is refused by a reset and gets no status.
 pub const BAD_REQUEST_STATUS: u16 = 400;

@@ -256,7 +256,8 @@ impl Simulation {
         let limiter = &self.nodes[node];
         reservation.turn_came();
         if let Some(status) = status {
-            reservation.settle_status(&self.table, limiter, status, |_, _| {});
+            // A log does not say how a call ended: what charges by that stays charged.
+            reservation.settle_status(&self.table, limiter, (status, None, true), |_, _| {});
         }
         reservation.reconcile(&self.table, limiter, &spent, |_, _| {});
         reservation.end(limiter);
@@ -394,7 +395,10 @@ fn count(
         let actual = table.policies()[index].actual_cost();
         let is_unknown = match actual {
             Some(Actual::ResponseHeader(_) | Actual::ResponseJson(_)) => true,
-            Some(Actual::Status(_)) => status_of(request).is_none() && !UNANSWERED.contains(&request.status),
+            Some(Actual::Status(statuses)) => {
+                statuses.are_of_calls()
+                    || status_of(request).is_none() && !UNANSWERED.contains(&request.status)
+            }
             Some(Actual::Measured(_)) | None => false,
         };
         policy.unknown_costs += u64::from(is_unknown);

@@ -5,13 +5,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::proxy::config::LimitHeaders;
 use crate::proxy::reservation::DecisionByStatus;
-use crate::proxy::response::upstream_limits;
+use crate::proxy::response::upstream_limits::{self, UpstreamLimit};
 use crate::proxy::snapshot::Snapshot;
-use limit::{Algorithm, Charge, Outcome};
+use limit::{Algorithm, Charge, Outcome, Quota};
 use limiter::{Decision, Limiter, Provenance, SharedWindow};
 use metrics::DecidingTier;
 use observe::record::RemainingLimit;
@@ -22,10 +23,14 @@ use policy::{RouteMatch, RouteTable};
 #[derive(Debug, Default)]
 pub struct RateLimitFields {
     ietf: Option<(HeaderValue, HeaderValue)>,
-    legacy: Option<[u64; 3]>,
+    /// Whether `X-RateLimit-*` are told.
+    is_legacy: bool,
+    /// Of the binding window: its limit, what is left of it, and the time at which it is whole.
+    left: [u64; 3],
+    /// Seconds until a unit is there again, if the request took the last.
+    retry_seconds: Option<u64>,
     /// When the decision was made, by the wall clock.
     unix_seconds: u64,
-    remaining: u64,
     /// `RateLimit-Debug`, for who may see it.
     pub debug: Option<HeaderValue>,
     /// If the status of the answer says what of the decision is charged.
@@ -90,15 +95,17 @@ impl RateLimitFields {
             Some((policies()?, HeaderValue::from_maybe_shared(bytes::Bytes::from(state)).ok()?))
         });
         let is_legacy = matches!(style, LimitHeaders::Legacy | LimitHeaders::Both);
-        let legacy = is_legacy.then(|| [limit(&charges[binding]), remaining, unix_seconds + reset_seconds]);
+        let left = [limit(&charges[binding]), remaining, unix_seconds + reset_seconds];
+        let retry_seconds = (remaining == 0 && decision.is_admitted())
+            .then(|| first_unit_seconds(&charges[binding].quota, reset_seconds));
         let ietf = ietf.flatten();
-        RateLimitFields { ietf, legacy, unix_seconds, remaining, debug: None, unsettled: None }
+        RateLimitFields { ietf, is_legacy, left, retry_seconds, unix_seconds, debug: None, unsettled: None }
     }
 
     /// The same with what came back, because the status does not count.
     fn settled(self, unsettled: &UnsettledFields) -> RateLimitFields {
         let UnsettledFields { decided, snapshot, limiter } = unsettled;
-        let Some(decision) = decided.settled.get() else { return self };
+        let Some(decision) = &*decided.settled.borrow() else { return self };
         let policies = || self.ietf.map(|(policies, _)| policies);
         let shared = |charge: &Charge| limiter.shared_window(charge);
         let (style, table) = (snapshot.limit_headers, &snapshot.table);
@@ -108,8 +115,8 @@ impl RateLimitFields {
         RateLimitFields { debug: self.debug, ..fields }
     }
 
-    /// Puts the fields on an answer. What an upstream's fields of the same names say stays where it is tighter: its items
-    /// are joined with the gateway's own, and the older fields tell the least of both.
+    /// Puts the fields on an answer. What an upstream's fields say stays where it is tighter: its items are joined with the
+    /// gateway's own, the older fields tell the least of both, and `Retry-After` is the later.
     ///
     /// Most values are marked as never indexed (RFC 7541 section 7.1.3), because they change with every answer: in
     /// HPACK's table they would push out fields that do repeat. If `kept`, they are indexed all the same, for their
@@ -122,27 +129,45 @@ impl RateLimitFields {
             value.set_sensitive(!kept);
             value
         };
-        let is_told = self.ietf.is_some() || self.legacy.is_some();
-        let theirs =
-            if is_told { upstream_limits::UpstreamLimit::of(headers, self.unix_seconds) } else { None };
+        let unix_seconds = self.unix_seconds;
+        if let Some(own) = self.retry_seconds
+            && upstream_limits::retry_after(headers, unix_seconds).is_some_and(|theirs| theirs < own)
+        {
+            headers.insert(RETRY_AFTER, own.into());
+        }
+        if let Some(debug) = self.debug {
+            headers.insert(RATELIMIT_DEBUG, changing(debug));
+        }
+        if self.ietf.is_none() && !self.is_legacy {
+            return;
+        }
+        let theirs = UpstreamLimit::of(headers, unix_seconds);
+        let tighter = theirs.filter(|theirs| theirs.is_tighter(self.left, unix_seconds));
+        let left @ [_, remaining, reset] =
+            tighter.map_or(self.left, |theirs| theirs.left(self.left, unix_seconds));
         if let Some(own) = self.ietf {
             let (policy, state) = match &theirs {
-                Some(theirs) => theirs.join(headers, self.remaining, own),
+                Some(theirs) => theirs.join(headers, tighter.is_some(), own),
                 None => own,
             };
             headers.insert(RATELIMIT_POLICY, policy);
             headers.insert(RATELIMIT, changing(state));
         }
-        if let Some(debug) = self.debug {
-            headers.insert(RATELIMIT_DEBUG, changing(debug));
-        }
-        if let Some(own) = self.legacy {
-            let tighter = theirs.filter(|theirs| theirs.remaining < self.remaining);
-            let [limit, remaining, reset] =
-                tighter.map_or(own, |theirs| theirs.legacy(own, self.unix_seconds));
-            headers.insert(X_RATELIMIT_LIMIT, limit.into());
-            headers.insert(X_RATELIMIT_REMAINING, changing(remaining.into()));
-            headers.insert(X_RATELIMIT_RESET, changing(reset.into()));
+        let mut put = |names: [HeaderName; 3], [limit, remaining, reset]: [u64; 3]| {
+            // Those of an upstream only where they do not say the same.
+            let is_looser = |sent: &HeaderValue| upstream_limits::number(sent) != Some(remaining);
+            let [limit_name, remaining_name, reset_name] = names;
+            if self.is_legacy && limit_name == X_RATELIMIT[0]
+                || headers.get(&remaining_name).is_some_and(is_looser)
+            {
+                headers.insert(limit_name, limit.into());
+                headers.insert(remaining_name, changing(remaining.into()));
+                headers.insert(reset_name, changing(reset.into()));
+            }
+        };
+        put(X_RATELIMIT, left);
+        if theirs.is_some() {
+            put(DRAFT_RATELIMIT, [left[0], remaining, reset.saturating_sub(unix_seconds)]);
         }
     }
 }
@@ -163,6 +188,19 @@ fn limit(charge: &Charge) -> u64 {
 /// larger than that of its policy.
 pub fn remaining(charge: &Charge, outcome: &Outcome) -> u64 {
     outcome.remaining.min(limit(charge))
+}
+
+/// Seconds until an empty window has a unit again that is whole after so many, or later. A bucket gets its units one by one.
+fn first_unit_seconds(quota: &Quota, reset_seconds: u64) -> u64 {
+    let unit_ns = quota.period_ns().get() / quota.limit().get();
+    let others_ns = quota.capacity().saturating_sub(1).saturating_mul(unit_ns);
+    match quota.algorithm() {
+        Algorithm::TokenBucket | Algorithm::LeakyBucket => {
+            reset_seconds.saturating_sub(others_ns / SECOND_NS)
+        }
+        Algorithm::Concurrency => 1,
+        _ => reset_seconds,
+    }
 }
 
 /// Appends an item of `RateLimit` (draft-ietf-httpapi-ratelimit-headers-11, section 4): `"name";r=50;t=30`.
@@ -255,17 +293,25 @@ const LATE_MAX_NS: u64 = 60 * SECOND_NS;
 const RATELIMIT_DEBUG: HeaderName = HeaderName::from_static("ratelimit-debug");
 pub(in crate::proxy) const RATELIMIT: HeaderName = HeaderName::from_static("ratelimit");
 pub(in crate::proxy) const RATELIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-pub(in crate::proxy) const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-pub(in crate::proxy) const X_RATELIMIT_REMAINING: HeaderName =
-    HeaderName::from_static("x-ratelimit-remaining");
-pub(in crate::proxy) const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+/// The limit, what is left of it and when it is whole, in Unix seconds.
+pub(in crate::proxy) const X_RATELIMIT: [HeaderName; 3] = [
+    HeaderName::from_static("x-ratelimit-limit"),
+    HeaderName::from_static("x-ratelimit-remaining"),
+    HeaderName::from_static("x-ratelimit-reset"),
+];
+/// The same as drafts before the eighth had it: in seconds from now.
+pub(in crate::proxy) const DRAFT_RATELIMIT: [HeaderName; 3] = [
+    HeaderName::from_static("ratelimit-limit"),
+    HeaderName::from_static("ratelimit-remaining"),
+    HeaderName::from_static("ratelimit-reset"),
+];
 
 #[cfg(test)]
 mod tests {
     use std::num::{NonZeroU32, NonZeroU64};
 
     use super::*;
-    use limit::{Answer, Key, PlanId, Quota};
+    use limit::{Answer, Key, PlanId};
 
     #[test]
     fn a_retry_is_never_early_and_late_by_a_tenth_or_a_minute() {
@@ -348,13 +394,13 @@ mod tests {
             (
                 &[("ratelimit", "\"u\";r=5000;t=5"), ("ratelimit", "\"v\";r=4000")],
                 own.0,
-                "\"u\";r=5000;t=5, \"v\";r=4000, \"a\";r=999;t=1",
+                "\"a\";r=999;t=1, \"u\";r=5000;t=5, \"v\";r=4000",
                 own.2,
             ),
             (
                 &[("ratelimit", "\"u\";r=8"), ("x-ratelimit-remaining", "2"), ("x-ratelimit-reset", "6")],
                 "\"upstream\";q=2, \"a\";q=1000;w=60",
-                "\"u\";r=8, \"upstream\";r=2;t=6, \"a\";r=999;t=1",
+                "\"upstream\";r=2;t=6, \"u\";r=8, \"a\";r=999;t=1",
                 "1000 2 1800000006",
             ),
             (
@@ -363,6 +409,18 @@ mod tests {
                 "\"upstream\";r=4;t=3, \"a\";r=999;t=1",
                 "20 4 1800000003",
             ),
+            (
+                &[("ratelimit-limit", "9"), ("ratelimit-remaining", "2"), ("ratelimit-reset", "30")],
+                "\"upstream\";q=9, \"a\";q=1000;w=60",
+                "\"upstream\";r=2;t=30, \"a\";r=999;t=1",
+                "9 2 1800000030",
+            ),
+            (
+                &[("ratelimit-policy", "\"u\";q=50, \"a\";q=60"), ("ratelimit", "\"u\";r=9, \"a\";r=7;t=5")],
+                "\"u\";q=50, \"upstream-a\";q=60, \"a\";q=1000;w=60",
+                "\"upstream-a\";r=7;t=5, \"u\";r=9, \"a\";r=999;t=1",
+                "60 7 1800000005",
+            ),
         ];
         for (upstream, policy, state, legacy) in cases {
             let mut headers = HeaderMap::new();
@@ -370,23 +428,75 @@ mod tests {
                 headers.append(*name, HeaderValue::from_static(value));
             }
             let ietf = Some((HeaderValue::from_static(own.0), HeaderValue::from_static(own.1)));
-            let legacy_own = Some([1_000, 999, NOW + 1]);
-            RateLimitFields {
-                ietf,
-                legacy: legacy_own,
-                unix_seconds: NOW,
-                remaining: 999,
-                ..RateLimitFields::default()
-            }
-            .insert(&mut headers, true);
+            let left = [1_000, 999, NOW + 1];
+            RateLimitFields { ietf, is_legacy: true, left, unix_seconds: NOW, ..RateLimitFields::default() }
+                .insert(&mut headers, true);
             let shown = |name: HeaderName| {
                 assert_eq!(headers.get_all(&name).iter().count(), 1, "{upstream:?}");
                 headers[name].to_str().expect("a text").to_owned()
             };
             assert_eq!((&*shown(RATELIMIT_POLICY), &*shown(RATELIMIT)), (*policy, *state), "{upstream:?}");
-            let three = [X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET].map(shown).join(" ");
+            let three = X_RATELIMIT.map(shown).join(" ");
             assert_eq!(three, *legacy, "{upstream:?}");
         }
+    }
+
+    #[test]
+    fn nothing_that_an_upstream_says_is_looser_than_the_gateway_s_own() {
+        const NOW: u64 = 1_800_000_000;
+        let said = |sent: &[(&'static str, &'static str)], is_legacy: bool| {
+            let mut headers = HeaderMap::new();
+            for (name, value) in sent {
+                headers.append(*name, HeaderValue::from_static(value));
+            }
+            let own = ["\"tight\";q=5;w=60", "\"tight\";r=0;t=30"].map(HeaderValue::from_static);
+            let [policy, state] = own;
+            RateLimitFields {
+                ietf: Some((policy, state)),
+                is_legacy,
+                left: [5, 0, NOW + 30],
+                retry_seconds: Some(30),
+                unix_seconds: NOW,
+                ..RateLimitFields::default()
+            }
+            .insert(&mut headers, true);
+            move |name: &str| headers.get(name).map(|value| value.to_str().expect("text").to_owned())
+        };
+        let both = said(&[("ratelimit", "\"up\";r=50;t=10")], true);
+        assert_eq!(both("ratelimit").as_deref(), Some("\"tight\";r=0;t=30, \"up\";r=50;t=10"));
+        assert_eq!(both("ratelimit-remaining"), None, "nobody asked for it");
+        for (remaining, reset, told) in [
+            ("ratelimit-remaining", "ratelimit-reset", "30"),
+            ("x-ratelimit-remaining", "x-ratelimit-reset", "1800000030"),
+        ] {
+            let older = said(&[(remaining, "50")], false);
+            assert_eq!((older(remaining).as_deref(), older(reset).as_deref()), (Some("0"), Some(told)));
+        }
+        // An hour of the upstream, a second of it, a date of each.
+        for (theirs, told) in [
+            ("3600", "3600"),
+            ("1", "30"),
+            ("Fri, 15 Jan 2027 09:00:00 GMT", "Fri, 15 Jan 2027 09:00:00 GMT"),
+            ("Fri, 15 Jan 2027 08:00:01 GMT", "30"),
+        ] {
+            assert_eq!(said(&[("retry-after", theirs)], true)("retry-after").as_deref(), Some(told));
+        }
+        assert_eq!(said(&[], true)("retry-after"), None);
+        // Of equals the one that is whole later.
+        let equal = said(&[("ratelimit", "\"up\";r=0;t=99")], true);
+        assert_eq!(equal("ratelimit").as_deref(), Some("\"up\";r=0;t=99, \"tight\";r=0;t=30"));
+        assert_eq!(equal("x-ratelimit-reset").as_deref(), Some("1800000099"));
+    }
+
+    #[test]
+    fn a_bucket_has_its_next_unit_long_before_it_is_whole() {
+        let quota = |algorithm| {
+            let [units, period_ns] =
+                [60, 60 * SECOND_NS].map(|number| NonZeroU64::new(number).expect("not zero"));
+            Quota::new(algorithm, units, period_ns, units)
+        };
+        assert_eq!(first_unit_seconds(&quota(Algorithm::TokenBucket), 60), 1);
+        assert_eq!(first_unit_seconds(&quota(Algorithm::FixedWindow), 41), 41);
     }
 
     #[test]

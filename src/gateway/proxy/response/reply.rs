@@ -32,8 +32,8 @@ pub fn refuse(context: Box<RequestContext>, refusal: &Refusal) -> Response<Respo
 
 /// Refuses a gRPC call. Its HTTP status is 200, as gRPC demands, and it is logged and counted as 200 with the reason.
 fn refuse_call(mut context: Box<RequestContext>, problem: &RefusalProblem<'_>) -> Response<ResponseBody> {
-    context.refuse(problem.reason, problem.cause, StatusCode::OK.as_u16());
     context.outcome.grpc_status = Some(problem.code as u32);
+    context.refuse(problem.reason, problem.cause, StatusCode::OK.as_u16());
     let mut headers = fields();
     tell_call(problem, &mut headers);
     own(context, StatusCode::OK, headers, Bytes::new())

@@ -99,7 +99,7 @@ impl Download {
         now: Instant,
         reader: Option<Rc<AnswerReader>>,
     ) -> Download {
-        let look = if checkout.look_at_upload(now).is_some() { LOOK_EVERY.min(stall) } else { stall };
+        let look = look_after(stall, checkout.look_at_upload(now).is_some());
         checkout.deadline().set(earlier(now + look, ends));
         Download {
             checkout: Some(checkout),
@@ -115,7 +115,7 @@ impl Download {
     }
 
     /// The next frame, or an error if a deadline has passed. The clock is read only when the timer fires, so that a
-    /// frame that comes in time costs no clock reading; in exchange a stall is noticed after one to two times `stall`.
+    /// frame that comes in time costs no clock reading; in exchange a stall is noticed up to a tenth late.
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         if let Some(error) = self.failed.take() {
             return Poll::Ready(Some(Err(error)));
@@ -174,8 +174,8 @@ impl Download {
             if is_still || self.ends.is_some_and(|ends| now >= ends) {
                 return Poll::Ready(Error::Timeout);
             }
-            let look = if upload.is_some() { LOOK_EVERY.min(self.stall) } else { self.stall };
-            checkout.deadline().set(earlier(now + look, self.ends));
+            let look = now + look_after(self.stall, upload.is_some());
+            checkout.deadline().set(earlier(look.min(self.still_since + self.stall), self.ends));
         }
         Poll::Pending
     }
@@ -207,8 +207,16 @@ impl Download {
 
 /// Frames without a pause between two readings of the clock.
 const FRAMES_UNBROKEN_MAX: u8 = 64;
+/// A stall is noticed late by one part of so many at most.
+const LOOKS_IN_STALL: u32 = 10;
 /// How long a client over HTTP/2 has to read what came before its answer broke off.
 const TOLD_AFTER: Duration = Duration::from_millis(100);
+
+/// When an answer is looked at that may stall, and with it the request's body, if that may still be on its way.
+fn look_after(stall: Duration, is_uploading: bool) -> Duration {
+    let look = stall / LOOKS_IN_STALL;
+    if is_uploading { LOOK_EVERY.min(look) } else { look }
+}
 
 fn earlier(at: Instant, ends: Option<Instant>) -> Instant {
     ends.map_or(at, |ends| ends.min(at))

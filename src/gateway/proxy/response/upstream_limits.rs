@@ -3,9 +3,8 @@
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::proxy::response::limit_fields::{
-    RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT_LIMIT, X_RATELIMIT_REMAINING, X_RATELIMIT_RESET,
-};
+use crate::proxy::response::limit_fields::{DRAFT_RATELIMIT, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT};
+use base::clock;
 use policy::counting::SF_INTEGER_MAX;
 use policy::list_field::split_unquoted;
 
@@ -25,23 +24,25 @@ impl UpstreamLimit {
     /// The tightest of what an answer's fields say at `unix_seconds`.
     pub fn of(headers: &HeaderMap, unix_seconds: u64) -> Option<UpstreamLimit> {
         let listed = headers.get(RATELIMIT).and_then(|_| UpstreamLimit::in_list(headers));
-        let legacy = headers.get(X_RATELIMIT_REMAINING).and_then(|remaining| {
+        let three = |[limit, remaining, reset]: [HeaderName; 3]| {
             let field = |name: HeaderName| headers.get(name).and_then(number);
             // Told apart by their size, because some send the time, some the seconds until then; no time is that small.
-            let reset = field(X_RATELIMIT_RESET).map(|reset| match reset {
+            let reset = field(reset).map(|reset| match reset {
                 ..LEAST_TIME => reset,
                 _ => reset.saturating_sub(unix_seconds),
             });
-            let reset_seconds = reset.or_else(|| field(RETRY_AFTER));
             Some(UpstreamLimit {
-                limit: field(X_RATELIMIT_LIMIT),
-                remaining: number(remaining)?,
-                reset_seconds,
+                limit: field(limit),
+                remaining: field(remaining)?,
+                reset_seconds: reset.or_else(|| retry_after(headers, unix_seconds)),
                 is_item: false,
             })
-        });
+        };
         // Of equals the one that needs no item of its own.
-        [listed, legacy].into_iter().flatten().min_by_key(|left| left.remaining)
+        [listed, three(X_RATELIMIT), three(DRAFT_RATELIMIT)]
+            .into_iter()
+            .flatten()
+            .min_by_key(|left| left.remaining)
     }
 
     /// The least of a `RateLimit`: a list of items with `r` and `t`, or `remaining=` and `reset=` as drafts before the
@@ -67,42 +68,73 @@ impl UpstreamLimit {
         Some(UpstreamLimit { limit, remaining, reset_seconds: parameter(item, "t"), is_item: true })
     }
 
-    /// The numbers of `X-RateLimit-*`; what the upstream does not say is as the gateway's own.
-    pub fn legacy(&self, [limit, _, reset]: [u64; 3], unix_seconds: u64) -> [u64; 3] {
+    /// Whether a client reaches this limit before one of which so much is left.
+    pub fn is_tighter(&self, [_, remaining, reset]: [u64; 3], unix_seconds: u64) -> bool {
+        let is_later = |seconds: u64| unix_seconds.saturating_add(seconds) > reset;
+        self.remaining < remaining || self.remaining == remaining && self.reset_seconds.is_some_and(is_later)
+    }
+
+    /// The limit, what is left of it, and when it is whole; what the upstream does not say is as the gateway's own.
+    pub fn left(&self, [limit, _, reset]: [u64; 3], unix_seconds: u64) -> [u64; 3] {
         let reset = self.reset_seconds.map_or(reset, |seconds| unix_seconds.saturating_add(seconds));
         [self.limit.unwrap_or(limit).max(self.remaining), self.remaining, reset]
     }
 
-    /// `RateLimit-Policy` and `RateLimit` with the upstream's items before the gateway's own. If no item says what is
-    /// left, and it is less than `remaining`, the item `"upstream"` does.
+    /// `RateLimit-Policy` and `RateLimit` with the upstream's items and the gateway's own. The upstream's come first if its
+    /// limit `is_tighter`, with that limit in front; if no item says it, the item `"upstream"` does.
     pub fn join(
         &self,
         headers: &HeaderMap,
-        remaining: u64,
+        is_tighter: bool,
         own: (HeaderValue, HeaderValue),
     ) -> (HeaderValue, HeaderValue) {
-        let list = |field| joined(headers, field).filter(|text| is_list(text));
-        let (mut policy, mut state) = (list(&RATELIMIT_POLICY), list(&RATELIMIT));
-        if !self.is_item && self.remaining < remaining {
+        let own_names = own.0.to_str().unwrap_or_default().to_owned();
+        let items = |field| {
+            let list = joined(headers, field).filter(|text| is_list(text)).unwrap_or_default();
+            let items = split_unquoted(&list, ',').map(str::trim).filter(|item| !item.is_empty());
+            items.map(|item| distinct(item, &own_names)).collect::<Vec<String>>()
+        };
+        let (mut policies, mut state) = (items(&RATELIMIT_POLICY), items(&RATELIMIT));
+        if is_tighter && self.is_item {
+            let left = |item: &String| parameter(item, "r").unwrap_or(u64::MAX);
+            // Stable: the others stay in the upstream's order.
+            state.sort_by_key(|item| left(item) != self.remaining);
+        } else if is_tighter {
             let reset = self.reset_seconds.map_or_else(String::new, |seconds| format!(";t={seconds}"));
             let limit = self.limit.unwrap_or_default().max(self.remaining);
-            push(&mut policy, &format!("\"upstream\";q={limit}"));
-            push(&mut state, &format!("\"upstream\";r={}{reset}", self.remaining));
+            let taken = format!("{own_names}, {}", state.join(", "));
+            let item = |parameters: String| distinct(&format!("\"upstream\"{parameters}"), &taken);
+            policies.insert(0, item(format!(";q={limit}")));
+            state.insert(0, item(format!(";r={}{reset}", self.remaining)));
         }
-        let join = |mut theirs: Option<String>, own: HeaderValue| {
-            push(&mut theirs, own.to_str().unwrap_or_default());
-            theirs.and_then(|text| HeaderValue::try_from(text).ok()).unwrap_or(own)
+        let join = |mut items: Vec<String>, own: HeaderValue| {
+            let place = if is_tighter { items.len() } else { 0 };
+            items.insert(place, own.to_str().unwrap_or_default().to_owned());
+            HeaderValue::try_from(items.join(", ")).unwrap_or(own)
         };
-        (join(policy, own.0), join(state, own.1))
+        (join(policies, own.0), join(state, own.1))
     }
 }
 
-fn push(list: &mut Option<String>, item: &str) {
-    let list = list.get_or_insert_default();
-    if !list.is_empty() {
-        list.push_str(", ");
+/// An upstream's item under a name that none of these items has.
+fn distinct(item: &str, taken: &str) -> String {
+    let mut told = name(item).trim_matches('"').to_owned();
+    let parameters = &item[name(item).len()..];
+    let is_taken = |told: &str| split_unquoted(taken, ',').any(|other| name(other).trim_matches('"') == told);
+    if !is_taken(&told) {
+        return item.to_owned();
     }
-    list.push_str(item);
+    while is_taken(&told) {
+        told.insert_str(0, "upstream-");
+    }
+    format!("\"{told}\"{parameters}")
+}
+
+/// The seconds of `Retry-After`, which may be a date (RFC 9110 section 10.2.3).
+pub(in crate::proxy) fn retry_after(headers: &HeaderMap, unix_seconds: u64) -> Option<u64> {
+    let value = headers.get(RETRY_AFTER)?;
+    let until = |date: u64| date.saturating_sub(unix_seconds);
+    number(value).or_else(|| clock::unix_seconds_of_http_date(value.to_str().ok()?).map(until))
 }
 
 /// All lines of a field as one.
@@ -127,7 +159,7 @@ fn parameter(item: &str, key: &str) -> Option<u64> {
 }
 
 /// The first number of a field, behind which some list windows: `10, 10;w=1`.
-fn number(value: &HeaderValue) -> Option<u64> {
+pub(in crate::proxy) fn number(value: &HeaderValue) -> Option<u64> {
     let text = value.to_str().ok()?;
     digits(text.split([',', ';']).next()?.trim())
 }
