@@ -70,6 +70,8 @@ struct State {
     fates: SmallVec<[Option<EarlyDecision>; 4]>,
     /// Answers that came after the wait ended and before `fates` was known.
     late: SmallVec<[(usize, LateAnswer); 2]>,
+    /// When Redis was last asked for it, or would have been had it not been asked for others first, nanoseconds.
+    asked_ns: u64,
     waker: Option<Waker>,
 }
 
@@ -83,6 +85,7 @@ impl Wait {
             over: false,
             fates: SmallVec::new(),
             late: SmallVec::new(),
+            asked_ns: 0,
             waker: None,
         }))
     }
@@ -118,6 +121,16 @@ impl Wait {
             waker.wake();
         }
         Attempt::Resolved
+    }
+
+    /// Notes that Redis is asked now: its answers are due from here on.
+    pub(super) fn note_asked(&self, now_ns: u64) {
+        self.state().asked_ns = now_ns;
+    }
+
+    /// When Redis was last asked, nanoseconds.
+    pub(super) fn asked_ns(&self) -> u64 {
+        self.state().asked_ns
     }
 
     /// Whether every charge has its answer.

@@ -37,6 +37,16 @@ impl Waiting {
         self.limiter.shared.as_ref().map_or(Duration::ZERO, |shared| shared.fleet.deadline(keys))
     }
 
+    /// How much longer it waits at `now_ns`, when its deadline is over: an exact window is asked about by one call at a time, so
+    /// the answer to a request that was behind another call is due a deadline after its own call was sent. `None`: no longer.
+    pub fn more(&self, now_ns: u64) -> Option<Duration> {
+        let deadline_ns = self.deadline().as_nanos() as u64;
+        let end_ns = self.wait.asked_ns().saturating_add(deadline_ns);
+        let latest_ns = self.started_ns.saturating_add(deadline_ns.saturating_mul(CALLS_MAX));
+        let left_ns = end_ns.min(latest_ns).checked_sub(now_ns).filter(|left_ns| *left_ns > 0)?;
+        Some(Duration::from_nanos(left_ns))
+    }
+
     /// Done when Redis has answered everything.
     pub fn resolved(&self) -> impl Future<Output = ()> {
         WaitResolution(&self.wait)
@@ -61,3 +71,7 @@ impl Drop for Waiting {
         }
     }
 }
+
+/// For so many calls after one another a request waits at most: that of others, its own, and those for fewer requests if together
+/// they were too much.
+const CALLS_MAX: u64 = 4;

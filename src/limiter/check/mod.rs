@@ -146,7 +146,7 @@ impl Limiter {
         check.charge(self, subject).map(Pending::Charges)
     }
 
-    /// Waits for Redis, at most `redis.deadline`, and completes the check. Charges without an answer by then are decided
+    /// Waits for Redis, at most `redis.deadline` for each call, and completes the check. Charges without an answer by then are decided
     /// by fallback.
     pub async fn finish(self: &Arc<Self>, pending: Pending, subject: &impl Subject, check: &mut Check<'_>) {
         let (waiting, left) = match pending {
@@ -307,7 +307,10 @@ impl Check<'_> {
     /// Waits for the charges, so long at most, and completes the check.
     async fn wait(&mut self, limiter: &Limiter, waiting: Waiting, left: Duration) {
         // A timeout is no error here, because the answers that have arrived decide.
-        let _ = timeout(left, waiting.resolved()).await;
+        let mut is_late = timeout(left, waiting.resolved()).await.is_err();
+        while is_late && let Some(more) = waiting.more(clock::now_ns()) {
+            is_late = timeout(more, waiting.resolved()).await.is_err();
+        }
         self.resume(limiter, waiting, clock::now_ns());
     }
 

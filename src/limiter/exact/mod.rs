@@ -76,6 +76,7 @@ impl Exact {
 
     fn send_group(self: &Arc<Self>, group: Group, sent_ns: u64) {
         let Some(first) = group.first() else { return };
+        group.iter().for_each(|question| question.wait.note_asked(sent_ns));
         // Sent before the question, so that Redis does not admit units that this node has already spent.
         first.charges.iter().for_each(|charge| self.fallback.tell_debt(charge.key, sent_ns));
         let parts = first.charges.iter().enumerate().filter_map(|(at, charge)| {
@@ -105,7 +106,7 @@ impl Exact {
                 let most = group.len() - 1;
                 let mut again = group.into_iter().collect();
                 let fewer = next_group(&mut again, &rooms, most);
-                self.questions.put_back(key, again);
+                self.questions.put_back(key, again, now_ns);
                 return self.send_group(fewer, now_ns);
             }
             answer => {
@@ -150,7 +151,7 @@ impl Exact {
             let room = |charge: &Charge| charge.quota.capacity().min(self.leases.table.left(charge, now_ns));
             let rooms = first.charges.iter().map(room).collect();
             let group = next_group(&mut queued, &rooms, GROUP_MAX);
-            self.questions.put_back(key, queued);
+            self.questions.put_back(key, queued, now_ns);
             return self.send_group(group, now_ns);
         }
     }

@@ -80,10 +80,11 @@ impl Questions {
         std::mem::take(&mut asking.queued)
     }
 
-    /// Puts back questions that still wait, before those that came meanwhile.
-    pub(crate) fn put_back(&self, key: Key, questions: VecDeque<Question>) {
+    /// Puts back questions that still wait, before those that came meanwhile: all of them are now behind another call.
+    pub(crate) fn put_back(&self, key: Key, questions: VecDeque<Question>, now_ns: u64) {
         if let Some(asking) = self.0.of(key).get_mut(&key) {
             questions.into_iter().rev().for_each(|question| asking.queued.push_front(question));
+            asking.queued.iter().for_each(|question| question.wait.note_asked(now_ns));
         }
     }
 

@@ -162,7 +162,8 @@ impl Scene {
         let deadline_ns = self.far.deadline.as_nanos() as u64;
         for index in (0..self.waiting.len()).rev() {
             let (since_ns, _, _, waiting) = &self.waiting[index];
-            if waiting.is_resolved() || self.now_ns - since_ns >= deadline_ns {
+            let is_over = self.now_ns - since_ns >= deadline_ns && waiting.more(self.now_ns).is_none();
+            if waiting.is_resolved() || is_over {
                 let (since_ns, cost, mut decision, waiting) = self.waiting.swap_remove(index);
                 waiting.resume(self.now_ns, &mut decision);
                 self.decided(cost, &decision, since_ns);
@@ -234,6 +235,45 @@ fn exact_limits_hold_however_late_redis_answers() {
                          {got} of {right}, {} down",
                         scene.down
                     ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Requests that come together, at all nodes, wait for calls behind one another: each of those is in time.
+#[test]
+fn a_burst_at_all_nodes_passes_no_exact_limit() {
+    let mut wrong = Vec::new();
+    for algorithm in
+        [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::SlidingLog]
+    {
+        for (limit, nodes, deadline_ms) in [9, 20, 50, 200]
+            .into_iter()
+            .flat_map(|limit| [(limit, 2, 9), (limit, 4, 9)])
+            .chain([9, 20, 50].map(|limit| (limit, 2, 12)))
+        {
+            for gap in 0..4 {
+                let quota = quota(algorithm, limit, 86_400, limit);
+                let mut scene = Scene::new(nodes, quota, 0.0, WhenDown::Local, 6, deadline_ms);
+                for turn in 0..limit + 10 {
+                    (0..nodes as usize).for_each(|node| scene.ask((node, 1)));
+                    if gap > 0 && turn % (limit / 5 * gap) == 0 {
+                        scene.step();
+                    }
+                }
+                (0..200).for_each(|_| scene.step());
+                let got = scene.admitted.len() as u64;
+                // Then one after another, for what was refused in vain.
+                (0..limit).for_each(|turn| {
+                    scene.ask(((turn % u64::from(nodes)) as usize, 1));
+                    (0..40).for_each(|_| scene.step());
+                });
+                let all = scene.admitted.len() as u64;
+                if all != limit || got * 10 < limit * 9 {
+                    let name = format!("{algorithm:?} {limit}, {nodes} nodes, {deadline_ms} ms, {gap}");
+                    wrong.push(format!("{name}: {got}, {all} in all"));
                 }
             }
         }
