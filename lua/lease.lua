@@ -504,9 +504,10 @@ local function lease_renew(key, plan, epoch, demand, reported, rate, pending, hi
     -- The numbers at hand are the old plan's.
     lease_save(key, at_us, level, promised, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
       until_s)
-    level = level - (burst - plan.burst)
-    local deny_us = (1 - level) / refill * 1e6
-    return number, 0, 0, lasts_us, deny_us - deny_us % 1, level, 0
+    -- The next unit comes as under the old plan. Nodes count by the new one, so they are told the level of which it comes then.
+    local missing = 1 - (level - (burst - plan.burst))
+    local deny_us = missing / refill * 1e6
+    return number, 0, 0, lasts_us, deny_us - deny_us % 1, 1 - missing * plan.limit / limit, 0
   end
   if 0.001 > demand then demand = 0.001 end
   if is_first then

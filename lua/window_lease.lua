@@ -152,7 +152,11 @@ local function window_open(saved)
     since_us = packed % lease_since
     local at_s = at_us / 1e6
     until_s = at_s - at_s % 1 + (packed - since_us) / lease_since
-    if at_us > to_us + 2 * epoch_us then at_us = to_us end
+    -- If the clock was set back into the window before, the record's time and window are used until the clock is there.
+    if at_us > to_us + 2 * epoch_us then
+      local edges = at_hand.edges
+      if window_at(edges, period_us, at_us) ~= window_at(edges, period_us, to_us) + 1 then at_us = to_us end
+    end
     if at_us > to_us then to_us = at_us end
   end
   local index, then_index, starts_us, ends_us = to_us / period_us, at_us / period_us, nil, nil
@@ -273,16 +277,16 @@ local function window_part(left, coming, wanted, spare, share, part, demand, pen
 end
 
 -- How long a node denies on its own when a window that is lent whole leaves it nothing.
-local function window_deny(spent, current, previous, all, share, demand, rate, least, lasts_us, gone_us)
+local function window_deny(spent, current, previous, all, share, demand, rate, least, ends_us, lasts_us, gone_us)
   local wait_us, is_short
   if is_sliding then
     local due = refill * share
     if demand < due then due = demand end
     -- When the window ends, the node asks anyway.
-    wait_us = min(window_wait(spent, current, previous, lasts_us, max(least, 1)), lasts_us)
+    wait_us = min(window_wait(spent, current, previous, ends_us, max(least, 1)), lasts_us)
     is_short = rate < 0.5 * due and all < 9 * refill
   else
-    wait_us = window_wait(spent, current, previous, lasts_us, 1)
+    wait_us = window_wait(spent, current, previous, ends_us, 1)
     is_short = current - all * (gone_us / 1e6) > limit / 20
   end
   -- Others hold what this node lacks, and return it if their traffic has gone.
@@ -369,9 +373,10 @@ local function window_lease_renew(key, epoch, demand, reported, rate, pending, s
   spent = aging + current
   local deny_us, wait_us = 0, 0
   if is_whole then
-    deny_us = window_deny(spent, current, previous, all, share, demand, rate, least, lasts_us, at_us - starts_us)
+    deny_us = window_deny(spent, current, previous, all, share, demand, rate, least, ends_us - now_us, lasts_us,
+      at_us - starts_us)
   else
-    deny_us = window_wait(spent, current, previous, ends_us - at_us, 1)
+    deny_us = window_wait(spent, current, previous, ends_us - now_us, 1)
   end
   if served < pending then
     -- The wait is that of the costliest waiting request, so that its client is not told to retry too early.
@@ -379,7 +384,7 @@ local function window_lease_renew(key, epoch, demand, reported, rate, pending, s
     for index = 1, costs and #costs or 0 do
       if costs[index] > dearest then dearest = costs[index] end
     end
-    wait_us = window_wait(spent, current, previous, ends_us - at_us, dearest)
+    wait_us = window_wait(spent, current, previous, ends_us - now_us, dearest)
   end
   window_save(key, at_us, current, previous, wanted, wanted_before, out, out_before, since_us, nodes, nodes_before,
     until_s, ends_us)

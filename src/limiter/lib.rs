@@ -2,7 +2,7 @@
 //!
 //! Without `[redis]` a node decides every charge in its own table ([`crate::local`]). With it, a charge that the fleet
 //! shares is decided from this node's lease, else by Redis (`leases`, `exact` for windows without leases, `permits` for
-//! concurrency), and by this node's `fallback` while Redis is down. A request waits for Redis at most `redis.deadline`. The
+//! concurrency), and by this node's `fallback` while Redis is down. A request waits for each call at most `redis.deadline`. The
 //! way of one request: `check` → `charge_walk` → `shared_limits` → one of these parts → `wait`.
 //!
 //! Charges are taken in the order given, not the one with the least left first, because finding that order costs a look

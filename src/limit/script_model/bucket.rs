@@ -166,7 +166,7 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(Le
 pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers) -> GrantNumbers {
     let Open { record: mut s, number, ends_us, is_aged, less } = open_any(*saved, now_us, r);
     let old = (less > 0.0).then(|| r.clone().under([s.plan[0], s.plan[1]], s.plan[2]));
-    let r = old.as_ref().unwrap_or(r);
+    let (limit, r) = (r.limit, old.as_ref().unwrap_or(r));
     let left_s = (ends_us - s.at_us) / 1e6;
     let is_first = r.epoch != number;
     settle(&mut s, r, is_first, is_aged, ends_us);
@@ -183,15 +183,11 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
     }
     if less > 0.0 {
         *saved = Some(s.packed(r));
-        let level = s.level - less;
-        let deny_us = ((1.0 - level) / r.refill * 1e6).floor();
-        return GrantNumbers {
-            epoch: number,
-            lasts_us: ends_us - s.at_us,
-            deny_us,
-            level,
-            ..GrantNumbers::default()
-        };
+        // The next unit comes as under the old plan. Nodes count by the new one, so they are told the level of which it comes then.
+        let missing = 1.0 - (s.level - less);
+        let (lasts_us, deny_us) = (ends_us - s.at_us, (missing / r.refill * 1e6).floor());
+        let level = 1.0 - missing * limit / r.limit;
+        return GrantNumbers { epoch: number, lasts_us, deny_us, level, ..GrantNumbers::default() };
     }
     let demand = r.demand.max(0.001);
     let (rate, reported) = if is_first { (0.0, 0.0) } else { (r.rate, r.reported) };

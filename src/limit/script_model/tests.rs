@@ -499,6 +499,48 @@ fn a_clock_that_went_far_back_does_not_stop_a_key() {
     assert!(model.renew(&wants(&plan, 1.0, 0), NOW + 2_000_000).level > 900.0);
 }
 
+/// Redis' clock goes back over the edge of a window, or a replica whose clock lags takes over.
+#[test]
+fn a_clock_that_went_back_over_an_edge_gives_no_window_twice() {
+    let plans = [
+        (Algorithm::FixedWindow, 100, 3_600, None),
+        (Algorithm::FixedWindow, 1_000, 2, None),
+        (Algorithm::SlidingWindow, 100, 3_600, None),
+        (Algorithm::FixedWindow, 100, 1, Some(CalendarUnit::Month)),
+        (Algorithm::FixedWindow, 1_000, 1, Some(CalendarUnit::Day)),
+    ];
+    // When June 2027 begins.
+    let edge = 1_811_808_000_000_000;
+    for (algorithm, limit, seconds, unit) in plans {
+        let quota = quota::tests::quota(algorithm, limit, seconds * SECOND, limit);
+        let quota =
+            unit.map_or(quota, |unit| quota.on_calendar(Calendar::new(unit, Zone::utc(), 0).anchored(1)));
+        let plan =
+            Arc::new(Plan { policy: "p".into(), quota, sharing: Sharing::new(&quota, 0.3, WhenDown::Local) });
+        for back_us in
+            [1_500_000, 6_000_000].into_iter().filter(|back| *back < quota.period_ns().get() / 1_000)
+        {
+            let mut model = ScriptModel::default();
+            let mut take = |units, at_us| {
+                let grant = model.renew(&wants(&plan, 0.1, units), at_us);
+                (grant.tokens, grant.wait_ns)
+            };
+            let name = format!("{algorithm:?} {limit} {unit:?} {back_us}");
+            assert_eq!(take(limit / 2, edge + 1_000_000).0, (limit / 2) as f64, "{name}");
+            let before = edge + 1_000_000 - back_us;
+            // What is granted meanwhile counts in the window of what was granted before.
+            assert_eq!(take(limit / 5, before).0, (limit / 5) as f64, "{name}");
+            let (tokens, wait_ns) = take(limit / 2, before + 100_000);
+            assert_eq!(tokens, (limit - limit / 2 - limit / 5) as f64, "{name}");
+            let ends = edge + quota.period_ns().get() / 1_000;
+            assert!(unit.is_some() || wait_ns >= (ends - before - 100_000) * 1_000, "{name}: {wait_ns}");
+            assert_eq!(take(limit, edge - 1).0, 0.0, "{name}");
+            assert_eq!(take(limit, edge + 500_000).0, 0.0, "{name}");
+            assert_eq!(take(limit, edge + 1_100_000).0, 0.0, "{name}");
+        }
+    }
+}
+
 #[test]
 fn what_was_spent_stays_spent_under_a_changed_limit() {
     let window = |algorithm, limit| {

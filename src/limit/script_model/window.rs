@@ -68,6 +68,8 @@ impl Record {
 /// A record advanced to the present, with its epoch and window.
 struct Open {
     record: Record,
+    /// What the clock says, which may be before the record.
+    clock_us: f64,
     number: f64,
     ends_us: f64,
     window_ends_us: f64,
@@ -96,7 +98,7 @@ impl Open {
         if self.spent(r) <= most {
             return 0.0;
         }
-        let ends_us = self.window_ends_us - s.at_us;
+        let ends_us = self.window_ends_us - self.clock_us;
         if !r.is_sliding || most < 0.0 {
             return ends_us;
         }
@@ -369,16 +371,18 @@ fn carried(saved: Record, now_us: f64, r: &RenewalNumbers) -> Record {
 }
 
 fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
-    let mut now_us = now_us;
+    let period_us = (r.period_ns / 1000.0).floor();
+    let (clock_us, mut now_us) = (now_us, now_us);
     let mut s = Record::fresh(now_us, r);
     if let Some(saved) = saved {
         s = carried(saved, now_us, r);
-        if s.at_us > now_us + 2.0 * r.epoch_us {
+        // If the clock was set back into the window before, the record's time and window are used until the clock is there.
+        let is_far = s.at_us > now_us + 2.0 * r.epoch_us;
+        if is_far && r.window_at(period_us, s.at_us) != r.window_at(period_us, now_us) + 1.0 {
             s.at_us = now_us;
         }
         now_us = now_us.max(s.at_us);
     }
-    let period_us = (r.period_ns / 1000.0).floor();
     let index = r.window_at(period_us, now_us);
     let starts_us = r.window_start_us(period_us, index);
     let (spent_us, window_ends_us) = match r.edges {
@@ -407,6 +411,7 @@ fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
     s.since_us = now_us - begins_us;
     Open {
         record: s,
+        clock_us,
         number: number_of(begins_us),
         ends_us: (begins_us + r.epoch_us).min(window_ends_us),
         window_ends_us,

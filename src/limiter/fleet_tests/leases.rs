@@ -251,6 +251,53 @@ fn a_lowered_limit_holds_at_once_on_every_node() {
     assert!((60..=110).contains(&admitted), "{admitted} of a hundred");
 }
 
+/// What a lower limit does not hold runs off as under the old one, and clients are told that, as by a node alone.
+#[test]
+fn a_lowered_bucket_tells_when_it_admits_again() {
+    let positive = |number| NonZeroU64::new(number).expect("tests give no zero");
+    let of = |limit, seconds: u64| {
+        Quota::new(Algorithm::TokenBucket, positive(limit), positive(seconds * SECOND), positive(limit))
+    };
+    for (high, spent, low, seconds) in
+        [(100_000, 200, 20, 86_400), (600, 300, 20, 3_600), (60, 30, 20, 60), (60, 60, 20, 60)]
+    {
+        let desk = Arc::new(FakeRedis::default());
+        let (node, alone) = (node(&desk), Arc::new(Limiter::new(Table::with_memory(1 << 16))));
+        let charge = |limit| {
+            let quota = of(limit, seconds);
+            let sharing = Sharing { epoch_ns: SECOND / 2, spare: 0, when_down: WhenDown::Local };
+            let plan =
+                node.fleet().expect("a fleet's node").plans().id(Plan { policy: "p".into(), quota, sharing });
+            node.declare([quota]);
+            alone.declare([quota]);
+            Charge { plan: Some(plan), ..Charge::one(Key::new(7), quota) }
+        };
+        let (before, after) = (charge(high), charge(low));
+        let ask = |charge: Charge, now_ns| {
+            [decide(&node, &desk, &[charge], now_ns), {
+                let mut decision = Decision::default();
+                let charge = Charge { plan: None, ..charge };
+                assert!(alone.decide(&[charge], ClientAddress::default(), now_ns, &mut decision).is_none());
+                decision
+            }]
+        };
+        for _ in 0..spent {
+            assert!(ask(before, NOW).iter().all(Decision::is_admitted));
+        }
+        // Redis hears what was spent of leases.
+        for ago_ns in (1..=6).map(|turn| turn * SECOND / 2) {
+            node.sweep(NOW + ago_ns);
+            desk.answer(NOW + ago_ns);
+        }
+        for ago_ns in [4 * SECOND, 8 * SECOND] {
+            let [shared, alone] =
+                ask(after, NOW + ago_ns).map(|told| told.retry_after_ns().expect("refused"));
+            let name = format!("{spent} of {high}, then {low} in {seconds} s");
+            assert!(shared.abs_diff(alone) <= alone / 50 + SECOND, "{name}: {shared} {alone}");
+        }
+    }
+}
+
 /// A cost that is known long after its request, on a key of which no other request comes.
 #[test]
 fn what_is_owed_after_a_lease_has_ended_is_reported_by_the_next_sweep() {
