@@ -157,7 +157,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_client_is_counted_by_address_or_by_its_64() {
-        let of = |text: &str| counted_as(text.parse().expect("an address"));
+        let of = |text: &str| counted_address(text.parse().expect("an address"), 64);
         assert_eq!(of("2001:db8:1:2:3:4:5:6"), of("2001:db8:1:2::1"));
         assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));
