@@ -60,6 +60,14 @@ impl<'d> Reading<'d> {
                     "its limits are in the configuration of the rate limit service: write them as policies";
                 self.left_out(filter, name, why);
             }
+            "HeaderMutation"
+                if config.is_some_and(|it| it.at(&["mutations", "request_mutations"]).is_some()) =>
+            {
+                let why = "it changes headers that clients could choose then; all routes of this listener are closed \
+                    (501) until you write `headers` at its routes";
+                self.left_out(filter, name, why);
+                filters.is_guarded = true;
+            }
             other => match HARMLESS.iter().find(|(known, _)| *known == other) {
                 Some((_, why)) => self.left_out(filter, name, why),
                 None => {

@@ -352,3 +352,16 @@ fn paths_that_are_read_otherwise_are_listed_unless_envoy_reads_them_so() {
         rejected.text
     );
 }
+
+#[test]
+fn a_filter_that_changes_headers_of_requests_closes_its_listener() {
+    let filter = |key: &str| {
+        let mutations = format!("mutations: {{ {key}: [{{ remove: x-user }}] }}");
+        let filter = format!("{{ name: h, typed_config: {{ \"@type\": a.HeaderMutation, {mutations} }} }}");
+        forwarding(&filter, "routes: [{ match: { prefix: / }, route: { cluster: c } }]", "")
+    };
+    let requests = filter("request_mutations");
+    assert!(!requests.text.contains("to = \"c\"") && !requests.is_whole, "{}", requests.text);
+    let responses = filter("response_mutations");
+    assert!(responses.text.contains("to = \"c\"") && !responses.is_whole_but_paths(), "{}", responses.text);
+}

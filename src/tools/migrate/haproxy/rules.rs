@@ -161,8 +161,9 @@ impl<'d> Reading<'d> {
             None if section.kind == "listen" => {
                 let mut route =
                     Route { place: section.place.clone(), path: ANY.to_owned(), ..Route::default() };
-                let backend = self.to(&mut route, section, &mut rules);
-                rules.routes.push(AclRoute::forwarding(route, format!("listen {}", section.name), backend));
+                let what = format!("listen {}", section.name);
+                let backend = self.to(&mut route, &what, section, &mut rules);
+                rules.routes.push(AclRoute::forwarding(route, what, backend));
             }
             None => {}
         }
@@ -555,7 +556,7 @@ impl<'d> Reading<'d> {
                 self.inexact(line, which);
             }
             for mut route in routes(which, &line.place) {
-                let backend = self.to(&mut route, backend, rules);
+                let backend = self.to(&mut route, &line.shown(), backend, rules);
                 rules.routes.push(AclRoute::forwarding(route, line.shown(), backend));
             }
         }
@@ -572,8 +573,8 @@ impl<'d> Reading<'d> {
     }
 
     /// Leads a route to a backend. Returns what the backend itself says of requests and answers.
-    /// What the backend answers itself is closed beside it. `outer` are the rules that lead to it.
-    fn to(&mut self, route: &mut Route, backend: &'d Section, outer: &mut Rules<'d>) -> Common {
+    /// What the backend answers itself is closed beside it. `outer` are the rules of which `rule` leads to it.
+    fn to(&mut self, route: &mut Route, rule: &str, backend: &'d Section, outer: &mut Rules<'d>) -> Common {
         match self.upstream(backend) {
             Some(upstream) => route.key("to", text(&upstream)),
             None => {
@@ -601,7 +602,8 @@ impl<'d> Reading<'d> {
                 "a rule of a backend responds itself; its requests are closed (501) until you rewrite it";
             self.draft.notes.left_out(&backend.place, &what, why);
             part.close();
-            outer.routes.push(AclRoute::forwarding(part, what, Common::default()));
+            part.place.clone_from(&route.place);
+            outer.routes.push(AclRoute::forwarding(part, rule.to_owned(), Common::default()));
         }
         self.forwarded_for(backend, &mut rules.common);
         self.response_rules(backend, &mut rules.common);

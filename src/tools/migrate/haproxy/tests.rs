@@ -393,6 +393,7 @@ fn what_a_rule_may_lead_to_a_backend_that_refuses_is_closed() {
     let acls = "acl is_a path_beg /a/\nacl weird req.cook(beta) -m found\n";
     for or in ["is_a or weird", "weird or is_a", "{ path_beg /admin } || { hdr_sub(user-agent) -i bot }"] {
         let migrated = migrated(&format!("{acls}use_backend deny if {or}"));
+        assert!(!migrated.text.contains("never reached"), "{}", migrated.text);
         assert!(!migrated.text.contains("to = \"web\""), "{or}\n{}", migrated.text);
         assert!(
             !migrated.text.contains("go to other rules") && !migrated.is_whole_but_paths(),
