@@ -1,12 +1,14 @@
-//! The deadlines that only HTTP/2 has: a head that does not end, and answers that the client does not read. It sets no
-//! timer: [`super::timer`] asks it periodically.
+//! The deadlines that only HTTP/2 has: a head that does not end, and answers that the client does not read; and idle
+//! connections that are given up because memory is short. It sets no timer: [`super::timer`] asks it periodically.
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::service::activity::Activity;
 use crate::service::config::ClientTimeouts;
+use crate::service::overload::Overload;
 use base::clock;
 use net::wire::http2::Meter;
 
@@ -15,10 +17,13 @@ pub enum FrameExpiry {
     Head,
     /// The client does not read its answers.
     Stall,
+    /// It serves no request, and memory is short.
+    GivenUp,
 }
 
 #[derive(Debug)]
 pub struct FrameTimer {
+    overload: Arc<Overload>,
     meter: Rc<RefCell<Meter>>,
     /// Bytes of answers that had been sent when the client last made progress, and when that was.
     sent: u64,
@@ -29,9 +34,10 @@ pub struct FrameTimer {
 }
 
 impl FrameTimer {
-    pub fn new(meter: &Rc<RefCell<Meter>>) -> FrameTimer {
+    pub fn new(meter: &Rc<RefCell<Meter>>, overload: &Arc<Overload>) -> FrameTimer {
         let now = clock::instant();
-        FrameTimer { meter: Rc::clone(meter), sent: 0, sent_at: now, head: 0, head_at: now }
+        let overload = Arc::clone(overload);
+        FrameTimer { overload, meter: Rc::clone(meter), sent: 0, sent_at: now, head: 0, head_at: now }
     }
 
     /// Which deadline has passed, if one has.
@@ -54,7 +60,11 @@ impl FrameTimer {
         if now.saturating_duration_since(self.sent_at) >= timeouts.body_stall {
             return Some(FrameExpiry::Stall);
         }
-        (now.saturating_duration_since(self.head_at) >= timeouts.header).then_some(FrameExpiry::Head)
+        if now.saturating_duration_since(self.head_at) >= timeouts.header {
+            return Some(FrameExpiry::Head);
+        }
+        let is_idle = !activity.is_busy() && !is_under_way;
+        (is_idle && self.overload.gives_up(activity.exchanges_most.get())).then_some(FrameExpiry::GivenUp)
     }
 }
 

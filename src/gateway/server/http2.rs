@@ -61,7 +61,8 @@ async fn drive<S: Service>(
         Box::into_pin(in_place::boxed(answer))
     });
     let mut served = pin!(builder(&conn.facts.config.max).serve_connection(TokioIo::new(io), service));
-    let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, None, Some(FrameTimer::new(&meter)));
+    let frames = FrameTimer::new(&meter, &conn.worker.shared.overload);
+    let mut timer = ConnectionTimer::new(&conn.facts.config.timeouts, None, Some(frames));
     let (drain, cuts) = (pin!(conn.facts.drain.leaves.wait()), pin!(conn.facts.drain.cuts.wait()));
     let (mut drain, mut cuts, mut draining) = (Some(drain), Some(cuts), false);
     let end = std::future::poll_fn(|cx| {
@@ -89,6 +90,11 @@ async fn drive<S: Service>(
                     draining = true;
                     served.as_mut().graceful_shutdown();
                     timer.wait(GOAWAY_WAIT);
+                }
+                Expiry::GivenUp if !draining => {
+                    draining = true;
+                    served.as_mut().graceful_shutdown();
+                    timer.wait(GIVEN_UP_WAIT);
                 }
                 expiry => return Poll::Ready(ConnectionEnd::Expired(expiry)),
             }
@@ -206,6 +212,8 @@ impl<S: Service> ConnectionTask<S> {
 const UNREAD_RESETS_MAX: usize = 20;
 /// How long an idle client has to read the GOAWAY.
 const GOAWAY_WAIT: Duration = Duration::from_secs(1);
+/// The same while memory is short: most clients are within this round trip.
+const GIVEN_UP_WAIT: Duration = Duration::from_millis(250);
 /// The largest frame that hyper accepts by default, the least that RFC 9113 section 4.2 allows.
 const FRAME_BYTES_MAX: u32 = 16 * 1024;
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;
