@@ -352,7 +352,7 @@ mod tests {
         };
         assert_eq!(steps(99, 0), PressureStep::NoIdle, "over all marks at once");
         assert_eq!(steps(99, 1_499), PressureStep::NoIdle);
-        assert_eq!(steps(91, 1), PressureStep::NoIdle, "it sufficed");
+        assert_eq!(steps(89, 1), PressureStep::NoIdle, "it sufficed");
         assert_eq!(steps(99, 1), PressureStep::NoKeepAlive);
         assert_eq!(steps(99, 1_499), PressureStep::NoKeepAlive);
         assert_eq!(steps(99, 1), PressureStep::NoConnections);
