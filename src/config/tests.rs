@@ -784,7 +784,9 @@ fn literal_secrets_and_open_admins_draw_warnings() {
 
 #[test]
 fn what_is_called_like_a_credential_is_masked_as_the_log_refuses_it() {
-    for name in ["cookie", "x-jwt", "x-session", "x-signature", "x-auth", "x-key", "x-access-key", "sid"] {
+    let short = ["cookie", "x-jwt", "x-session", "x-signature", "x-auth", "x-key", "x-access-key", "sid"];
+    let long = ["x-auth-key", "private-key", "x-hub-signature-256", "x-session-id", "x-otp"];
+    for name in short.into_iter().chain(long) {
         for route in [
             format!("headers = {{ set = {{ {name} = \"hunter2\" }}, add = {{ {name} = \"hunter2\" }} }}"),
             format!("response-headers = {{ set = {{ {name} = [\"hunter2\"] }} }}"),
@@ -827,8 +829,16 @@ fn what_came_from_a_file_or_a_secret_variable_is_masked_wherever_it_goes() {
             let shown = config.effective();
             assert!(!shown.to_lowercase().contains("hunter2") && shown.contains(MASK), "{shown}");
             assert!(!format!("{:?}", config.secrets).to_lowercase().contains("hunter2"));
+            for route in &config.routes {
+                assert!(!route.name.to_lowercase().contains("hunter2"), "{}", route.name);
+            }
         }
     }
+    let text = "[[route]]\npath = \"/${SECRET}\"\nto = \"http://a\"\n\
+        [[route]]\npath = \"/${file:PATH}\"\nto = \"http://a\"";
+    let both = config(&text.replace("PATH", &file.display().to_string()));
+    let names: Vec<_> = both.routes.iter().map(|route| route.name.as_str()).collect();
+    assert_eq!(names, ["/********", "/******** 2"]);
     // What is found later, by code that does not see where a text came from, is told without it too.
     let mut definition =
         defined(&["[[route]]\npath = \"/a\"\nto = \"http://${SECRET}\""]).expect("it is valid");
@@ -1874,6 +1884,20 @@ fn policies_are_checked() {
             "[policy.a]\nby = [\"ip\", \"route\"]\nlimit = \"1/s\"\nidempotency-key = \"header:idempotency-key\"",
             "a policy that counts by address cannot have `idempotency-key`: anyone at an address could repeat one \
              key and never be charged again",
+            "4:19",
+            "by-address = true",
+        ),
+        (
+            "[policy.a]\nby = [\"route\", \"host\"]\nlimit = \"1/s\"\nidempotency-key = \"header:idempotency-key\"",
+            "a policy that counts all clients together cannot have `idempotency-key`: anyone could repeat one key and \
+             never be charged again",
+            "4:19",
+            "by-address = true",
+        ),
+        (
+            "[policy.a]\nby = []\nlimit = \"1/s\"\nidempotency-key = \"header:idempotency-key\"",
+            "a policy that counts all clients together cannot have `idempotency-key`: anyone could repeat one key and \
+             never be charged again",
             "4:19",
             "by-address = true",
         ),

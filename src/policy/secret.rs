@@ -30,7 +30,20 @@ const LAST_WORDS: [&str; 11] = [
 
 /// Whole names of fields whose key opens something, because many another key only names something (`cache-key`,
 /// `idempotency-key`).
-const KEYS: [&str; 4] = ["key", "x-key", "access-key", "x-access-key"];
+const KEYS: [&str; 12] = [
+    "key",
+    "x-key",
+    "access-key",
+    "x-access-key",
+    "auth-key",
+    "x-auth-key",
+    "private-key",
+    "x-private-key",
+    "session-id",
+    "x-session-id",
+    "x-hub-signature-256",
+    "x-otp",
+];
 
 /// Replaces a secret in everything that is shown.
 pub const MASK: &str = "********";

@@ -122,7 +122,7 @@ fn a_retry_is_charged_once() {
 
 #[test]
 fn a_key_stands_for_one_request_and_ten_repeats_of_it() {
-    let config = "[policy.p]\nby = []\nlimit = \"100/d\"\nidempotency-key = \"header:x-retry\"\n\
+    let config = "[policy.p]\nby = []\nlimit = \"100/d\"\nidempotency-key = { key = \"header:x-retry\", by-address = true }\n\
         [[route]]\npath = \"/{*rest}\"\nlimit = \"p\"\nrespond = { status = 200 }\n";
     let gateway = Gateway::start(config);
     let is_charged = |method: &str, target: &str| {
@@ -143,7 +143,7 @@ fn a_key_stands_for_one_request_and_ten_repeats_of_it() {
 #[test]
 fn a_retry_is_forgotten_after_its_window() {
     let config = "[policy.p]\nby = []\nlimit = \"1_000/d\"\n\
-        idempotency-key = { key = \"header:x-retry\", window = \"1s\" }\n\
+        idempotency-key = { key = \"header:x-retry\", window = \"1s\", by-address = true }\n\
         [[route]]\npath = \"/a\"\nlimit = \"p\"\nrespond = { status = 200 }\n";
     let gateway = Gateway::start(config);
     let is_charged = || {

@@ -1,6 +1,6 @@
 //! Memory that runs out: keep-alive goes first, then requests, then connections, and all of it comes back.
 
-use crate::support::h2::{Connection, End, GOAWAY, HEADERS, PING, encoded};
+use crate::support::h2::{Connection, DATA, END_STREAM, End, GOAWAY, HEADERS, PING, encoded};
 use crate::support::{Client, Gateway, Upstream, eventually, heavy};
 
 /// A configuration with these marks on a memory of a gibibyte, of which a test uses some percent.
@@ -172,4 +172,29 @@ fn what_holds_memory_for_nothing_is_given_up_first() {
     gateway.reload(&marks(["0.01%", "95%", "98%"]));
     assert!(owing.is_closed(), "it owes a body that nobody wants");
     assert_eq!(good.get("/").status, 200, "it was idle, and is answered once more");
+}
+
+#[test]
+fn an_idle_connection_that_served_many_streams_goes_before_a_request_is_refused() {
+    let upstream = Upstream::ok();
+    let gateway = Gateway::start(&config(&upstream, CALM));
+    let mut narrow = Connection::open(gateway.plain());
+    narrow.request(1, "GET", "/", true);
+    narrow.answer(1);
+    let mut wide = Connection::open(gateway.plain());
+    for stream in 0..40 {
+        wide.request(2 * stream + 1, "POST", "/", false);
+    }
+    for stream in 0..40 {
+        wide.try_write(&encoded(DATA, END_STREAM, 2 * stream + 1, b""));
+    }
+    let resident = || gateway.metric("sluicegate_memory_resident_bytes", &[]);
+    let used = eventually("memory is looked at", || Some(resident()).filter(|bytes| *bytes > 0.0));
+    // Nine tenths of the first mark are passed, the mark itself is not.
+    let limit = (used / 0.94) as u64;
+    gateway.reload(&config(&upstream, ["99%", "99%", "99%"]).replace("\"1GiB\"", &limit.to_string()));
+    wide.until(GOAWAY);
+    assert_eq!(wide.end(), End::Closed);
+    narrow.request(3, "GET", "/", true);
+    assert_eq!(narrow.answer(3), b"ok");
 }

@@ -94,8 +94,8 @@ sections! {
         /// the resident memory that counts as 100 % for the next three keys. `"auto"`: the memory of the machine or
         /// control group. `false`: load is never shed
         "memory": Any(&[Size(OVERLOAD_MEMORY_MIN, MEMORY_MAX), Word("auto"), Only("false")]), Value("auto");
-        /// above this, each connection ends after its response (`Connection: close`, or GOAWAY), and HTTP/2 connections
-        /// end that have no request for two seconds
+        /// above this, each connection ends after its response (`Connection: close`, or GOAWAY), and HTTP/2 connections without a
+        /// request are closed
         "keep-alive": Share, Value("92%");
         /// above this, requests get 503
         "requests": Share, Value("95%");

@@ -93,12 +93,17 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
     }
     if let Some(value) = table.value("idempotency-key") {
         policy.idempotency = idempotency(&value);
-        // Refused by address, because anybody there could repeat a key for ever.
+        // Refused where clients share a key, because any of them could repeat it for ever.
         let is_refused = policy.idempotency.as_ref().is_some_and(|idempotency| !idempotency.by_address);
-        if is_refused && is_by_address(&policy.by) {
+        if is_refused && is_shared(&policy.by) {
             value.wrong(
-                "a policy that counts by address cannot have `idempotency-key`: anyone at an address could repeat \
-                 one key and never be charged again",
+                if policy.by.contains(&Dimension::Ip) {
+                    "a policy that counts by address cannot have `idempotency-key`: anyone at an address could \
+                     repeat one key and never be charged again"
+                } else {
+                    "a policy that counts all clients together cannot have `idempotency-key`: anyone could repeat \
+                     one key and never be charged again"
+                },
                 "count by `consumer`, or write `by-address = true` beside `key` if the upstream recognises repeated \
                  keys",
             );
@@ -172,9 +177,12 @@ fn idempotency(value: &Value<'_>) -> Option<Idempotency> {
     Some(Idempotency { header: header?, window, by_address })
 }
 
-/// Whether clients are known by nothing but their addresses.
-fn is_by_address(by: &[Dimension]) -> bool {
-    by.contains(&Dimension::Ip) && !by.iter().any(Dimension::needs_identity)
+/// Whether clients are known by nothing but their addresses, or by nothing at all.
+fn is_shared(by: &[Dimension]) -> bool {
+    let is_everybody_s =
+        |it: &Dimension| matches!(it, Dimension::Route | Dimension::Method | Dimension::Host);
+    (by.contains(&Dimension::Ip) && !by.iter().any(Dimension::needs_identity))
+        || by.iter().all(is_everybody_s)
 }
 
 fn key_header(text: &Text<'_>) -> Option<http::HeaderName> {

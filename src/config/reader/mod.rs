@@ -20,7 +20,7 @@ use super::load::report::{Fields, Finding, Hint, SourceSpan};
 
 /// A table, and what its keys may be.
 pub(super) struct Table<'c> {
-    ctx: &'c Context<'c>,
+    pub(super) ctx: &'c Context<'c>,
     /// Its name or heading.
     pub(super) place: SourceSpan,
     entries: &'c DeTable<'c>,

@@ -106,7 +106,7 @@ impl Reader<'_> {
         };
         route.name = match table.value("name") {
             Some(value) => sections::name(&value).unwrap_or_else(|| unknown.clone()),
-            None if is_known => made_name(&route),
+            None if is_known => self.shown_name(&table, &made_name(&route)),
             None => unknown.clone(),
         };
         if self.is_taken(value, &table, &route) {
@@ -143,6 +143,15 @@ impl Reader<'_> {
         table.spell("compress", route.compress.as_deref().map(compress::show).unwrap_or_default());
         route.access = self.access(&table);
         route
+    }
+
+    /// A made name without the secrets of the path, because metrics and logs have it: numbered if that makes it another
+    /// route's.
+    fn shown_name(&self, table: &Table<'_>, made: &str) -> String {
+        let name = table.ctx.secrets.borrow().hide(made);
+        let is_free = |name: &String| name == made || !self.named.contains_key(name);
+        let numbered = (2..=self.named.len() + 2).map(|number| format!("{name} {number}"));
+        std::iter::once(name.clone()).chain(numbered).find(is_free).unwrap_or(name)
     }
 
     /// Whether an earlier route has the name, which is reported.

@@ -15,7 +15,7 @@ pub fn admit(overload: &Overload) -> Result<(), Refusal> {
 /// Ends a connection with this answer if memory is short, because idle connections hold memory, or if this
 /// process is to be left for another.
 pub fn shed<B>(overload: &Overload, conn: &Conn, version: Version, response: &mut Response<B>) {
-    if overload.step() == PressureStep::Normal && !conn.drain.wants_last_answers() {
+    if overload.step() < PressureStep::NoKeepAlive && !conn.drain.wants_last_answers() {
         return;
     }
     if version == Version::HTTP_2 {

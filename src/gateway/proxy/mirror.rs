@@ -48,7 +48,7 @@ pub fn copy(
     if body.size_hint().lower() > mirror.body_bytes_max as u64 {
         return count(view, services, mirror.upstream, MirrorOutcome::TooLarge);
     }
-    if services.shared.overload.step() != PressureStep::Normal {
+    if services.shared.overload.step() >= PressureStep::NoKeepAlive {
         return count(view, services, mirror.upstream, MirrorOutcome::TooMany);
     }
     let head = RequestHead {

@@ -1,14 +1,14 @@
-//! The deadlines that only HTTP/2 has: a head that does not end, answers that the client does not read, and an idle
-//! connection while memory is short. It sets no timer: [`super::timer`] asks it periodically.
+//! The deadlines that only HTTP/2 has: a head that does not end, and answers that the client does not read; and idle
+//! connections that are given up because memory is short. It sets no timer: [`super::timer`] asks it periodically.
 
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use crate::service::activity::{Activity, ConnectionPhase};
+use crate::service::activity::Activity;
 use crate::service::config::ClientTimeouts;
-use crate::service::overload::{Overload, PressureStep};
+use crate::service::overload::Overload;
 use base::clock;
 use net::wire::http2::Meter;
 
@@ -17,14 +17,14 @@ pub enum FrameExpiry {
     Head,
     /// The client does not read its answers.
     Stall,
-    /// It is without a request while memory is short. hyper keeps tens to hundreds of KiB for it.
-    Idle,
+    /// It serves no request, and memory is short.
+    GivenUp,
 }
 
 #[derive(Debug)]
 pub struct FrameTimer {
-    meter: Rc<RefCell<Meter>>,
     overload: Arc<Overload>,
+    meter: Rc<RefCell<Meter>>,
     /// Bytes of answers that had been sent when the client last made progress, and when that was.
     sent: u64,
     sent_at: Instant,
@@ -35,9 +35,9 @@ pub struct FrameTimer {
 
 impl FrameTimer {
     pub fn new(meter: &Rc<RefCell<Meter>>, overload: &Arc<Overload>) -> FrameTimer {
-        let (meter, overload) = (Rc::clone(meter), Arc::clone(overload));
         let now = clock::instant();
-        FrameTimer { meter, overload, sent: 0, sent_at: now, head: 0, head_at: now }
+        let overload = Arc::clone(overload);
+        FrameTimer { overload, meter: Rc::clone(meter), sent: 0, sent_at: now, head: 0, head_at: now }
     }
 
     /// Which deadline has passed, if one has.
@@ -63,22 +63,10 @@ impl FrameTimer {
         if now.saturating_duration_since(self.head_at) >= timeouts.header {
             return Some(FrameExpiry::Head);
         }
-        if self.overload.step() == PressureStep::Normal {
-            return None;
-        }
-        // Any byte counts as the begin of a head here.
-        match activity.phase() {
-            ConnectionPhase::Idle(since) | ConnectionPhase::Head(since)
-                if now.saturating_duration_since(since) >= IDLE_WHILE_SHORT =>
-            {
-                Some(FrameExpiry::Idle)
-            }
-            _ => None,
-        }
+        let is_idle = !activity.is_busy() && !is_under_way;
+        (is_idle && self.overload.gives_up(activity.exchanges_most.get())).then_some(FrameExpiry::GivenUp)
     }
 }
 
-/// How long a connection may be without a request while memory is short.
-const IDLE_WHILE_SHORT: Duration = Duration::from_secs(2);
 /// Bytes that a client must at least read in each `body_stall` while answers wait for it.
 const PROGRESS_BYTES_MIN: u64 = 16 * 1024;

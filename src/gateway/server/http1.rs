@@ -221,7 +221,9 @@ async fn conclude<S: Service>(
         ConnectionEnd::Expired(Expiry::IdleConnection) if !draining && !is_in_message => {
             return Some((stream, ahead));
         }
-        ConnectionEnd::Expired(Expiry::IdleConnection | Expiry::Idle | Expiry::Presence | Expiry::Rest)
+        ConnectionEnd::Expired(
+            Expiry::IdleConnection | Expiry::Idle | Expiry::GivenUp | Expiry::Presence | Expiry::Rest,
+        )
         | ConnectionEnd::Gone => {}
         ConnectionEnd::Expired(Expiry::Head) => conn.late_http1(stream).await,
         ConnectionEnd::Refused(fault) => {

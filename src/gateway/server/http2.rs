@@ -91,6 +91,11 @@ async fn drive<S: Service>(
                     served.as_mut().graceful_shutdown();
                     timer.wait(GOAWAY_WAIT);
                 }
+                Expiry::GivenUp if !draining => {
+                    draining = true;
+                    served.as_mut().graceful_shutdown();
+                    timer.wait(GIVEN_UP_WAIT);
+                }
                 expiry => return Poll::Ready(ConnectionEnd::Expired(expiry)),
             }
         }
@@ -207,6 +212,8 @@ impl<S: Service> ConnectionTask<S> {
 const UNREAD_RESETS_MAX: usize = 20;
 /// How long an idle client has to read the GOAWAY.
 const GOAWAY_WAIT: Duration = Duration::from_secs(1);
+/// The same while memory is short: most clients are within this round trip.
+const GIVEN_UP_WAIT: Duration = Duration::from_millis(250);
 /// The largest frame that hyper accepts by default, the least that RFC 9113 section 4.2 allows.
 const FRAME_BYTES_MAX: u32 = 16 * 1024;
 const STREAM_WINDOW_BYTES: u32 = 64 * 1024;

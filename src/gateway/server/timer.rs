@@ -23,6 +23,8 @@ pub enum Expiry {
     IdleConnection,
     /// It has been without a request for so long that it is closed.
     Idle,
+    /// It has no request, and memory is short.
+    GivenUp,
     Head,
     /// The client has neither sent what it owes nor read what was sent for too long.
     Stall,
@@ -129,7 +131,7 @@ impl<'a> ConnectionTimer<'a> {
         match self.frames.as_mut().and_then(|frames| frames.look(activity, self.timeouts, now)) {
             Some(FrameExpiry::Head) => return Some(Expiry::Head),
             Some(FrameExpiry::Stall) => return Some(Expiry::Stall),
-            Some(FrameExpiry::Idle) => return Some(Expiry::Idle),
+            Some(FrameExpiry::GivenUp) => return Some(Expiry::GivenUp),
             None => {}
         }
         match activity.phase() {

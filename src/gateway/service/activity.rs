@@ -28,6 +28,8 @@ pub struct Activity {
     pub write_blocked: Cell<bool>,
     /// The status of the last answer that was written when no request was being served; 0 if none.
     pub last_status: Cell<u16>,
+    /// The most requests that were served at once.
+    pub exchanges_most: Cell<u32>,
     /// Requests that have ended so far.
     pub exchanges_ended: Cell<u64>,
     at_end: RefCell<Option<Waker>>,
@@ -116,6 +118,7 @@ impl Activity {
             read_blocked: Cell::new(false),
             write_blocked: Cell::new(false),
             last_status: Cell::new(0),
+            exchanges_most: Cell::new(0),
             exchanges_ended: Cell::new(0),
             at_end: RefCell::new(None),
             head_fault: Cell::new(None),
@@ -147,6 +150,7 @@ impl Activity {
     /// The head of a request has come.
     pub fn begin_exchange(&self) {
         self.exchanges.set(self.exchanges.get() + 1);
+        self.exchanges_most.set(self.exchanges_most.get().max(self.exchanges.get()));
         self.heading.set(false);
         self.answer.set(AnswerProgress::Awaited);
         self.moved_before.set(self.moved.get());

@@ -1,8 +1,9 @@
 //! Decides what work the gateway sheds as its memory runs out, so that the kernel does not kill it. `proxy::shed` and
 //! `server::accept` act on it.
 //!
-//! The control runtime reads the process's resident memory a few times a second and sets one of four steps; a request
-//! reads the step with one relaxed load. Each step includes the ones before it. A step is left once memory has fallen
+//! The control runtime reads the process's resident memory a few times a second and sets one of five steps; a request
+//! reads the step with one relaxed load. Each step includes the ones before it. What holds memory for nothing goes first:
+//! before requests are refused, memory has time to come back from it. A step is left once memory has fallen
 //! clearly below its mark, or has not risen for a while, because an allocator does not return all that was freed to the
 //! system, so resident memory may stay high although there is room again.
 
@@ -23,7 +24,9 @@ use metrics::{Families, MetricUnit};
 #[repr(u8)]
 pub enum PressureStep {
     Normal,
-    /// Connections end after the current answer: `Connection: close`, or GOAWAY.
+    /// HTTP/2 connections that hold much and serve nothing are closed, and bodies that nobody wants are not waited for.
+    NoIdle,
+    /// Connections end after the current answer: `Connection: close`, or GOAWAY. All HTTP/2 connections without a request are closed.
     NoKeepAlive,
     /// Requests are refused with 503.
     NoRequests,
@@ -32,12 +35,18 @@ pub enum PressureStep {
 }
 
 impl PressureStep {
-    const RISING: [PressureStep; 3] =
-        [PressureStep::NoKeepAlive, PressureStep::NoRequests, PressureStep::NoConnections];
+    const ALL: [PressureStep; 5] = [
+        PressureStep::Normal,
+        PressureStep::NoIdle,
+        PressureStep::NoKeepAlive,
+        PressureStep::NoRequests,
+        PressureStep::NoConnections,
+    ];
 
     fn name(self) -> &'static str {
         match self {
             PressureStep::Normal => "none",
+            PressureStep::NoIdle => "no idle connections",
             PressureStep::NoKeepAlive => "no keep-alive",
             PressureStep::NoRequests => "no requests",
             PressureStep::NoConnections => "no connections",
@@ -48,6 +57,7 @@ impl PressureStep {
     fn advice(self) -> &'static str {
         match self {
             PressureStep::Normal => "nothing is shed any more",
+            PressureStep::NoIdle => "idle HTTP/2 connections that hold much memory are closed",
             PressureStep::NoKeepAlive => {
                 "connections close after each response: find what uses memory, or raise `memory` of [overload]"
             }
@@ -63,7 +73,8 @@ impl PressureStep {
     /// The step at this use of memory, coming from `self`: up at a mark, down [`MARGIN_PPM`] below it.
     fn next(self, used_ppm: u64, marks: [u32; 3]) -> PressureStep {
         let mut step = PressureStep::Normal;
-        for (above, mark) in PressureStep::RISING.into_iter().zip(marks) {
+        let marks = [marks[0] - marks[0] / 10, marks[0], marks[1], marks[2]];
+        for (above, mark) in PressureStep::ALL.into_iter().skip(1).zip(marks) {
             let margin = if self >= above { MARGIN_PPM } else { 0 };
             if used_ppm >= u64::from(mark).saturating_sub(margin) {
                 step = above;
@@ -84,29 +95,51 @@ struct Pressure {
     still: Instant,
     /// Steps left because memory has not risen.
     relieved: usize,
+    /// The step in force, and since when.
+    step: PressureStep,
+    since: Instant,
 }
 
 impl Pressure {
     fn new(now: Instant) -> Pressure {
-        Pressure { marked: PressureStep::Normal, highest: 0, still: now, relieved: 0 }
+        Pressure {
+            marked: PressureStep::Normal,
+            highest: 0,
+            still: now,
+            relieved: 0,
+            step: PressureStep::Normal,
+            since: now,
+        }
     }
 
     /// The step at this measurement: `resident` bytes, which are `used_ppm` of what may be used.
     fn look(&mut self, resident: u64, used_ppm: u64, marks: [u32; 3], now: Instant) -> PressureStep {
         self.marked = self.marked.next(used_ppm, marks);
         if self.marked == PressureStep::Normal || resident > self.highest + self.highest / 100 {
-            *self = Pressure { marked: self.marked, highest: resident, ..Pressure::new(now) };
+            (self.highest, self.still, self.relieved) = (resident, now, 0);
         } else if now.saturating_duration_since(self.still) >= STILL {
             self.relieved += 1;
             self.still = now;
         }
         let left = (self.marked as usize).saturating_sub(self.relieved);
-        [
-            PressureStep::Normal,
-            PressureStep::NoKeepAlive,
-            PressureStep::NoRequests,
-            PressureStep::NoConnections,
-        ][left]
+        let step = self.reached(PressureStep::ALL[left], used_ppm, now);
+        if step != self.step {
+            (self.step, self.since) = (step, now);
+        }
+        step
+    }
+
+    /// How far the step rises towards `wanted`: one at a time and not before memory had [`RETURN_TIME`] to come back,
+    /// because what is given up first may suffice. All at once if memory is full.
+    fn reached(&self, wanted: PressureStep, used_ppm: u64, now: Instant) -> PressureStep {
+        let had_time = now.saturating_duration_since(self.since) >= RETURN_TIME;
+        match self.step {
+            _ if wanted <= self.step || used_ppm >= FULL_PPM => wanted,
+            PressureStep::Normal => PressureStep::NoIdle,
+            PressureStep::NoIdle | PressureStep::NoKeepAlive if !had_time => self.step,
+            PressureStep::NoIdle => PressureStep::NoKeepAlive,
+            PressureStep::NoKeepAlive | PressureStep::NoRequests | PressureStep::NoConnections => wanted,
+        }
     }
 }
 
@@ -139,11 +172,16 @@ impl Overload {
     }
 
     pub fn step(&self) -> PressureStep {
-        match self.step.load(Ordering::Relaxed) {
-            0 => PressureStep::Normal,
-            1 => PressureStep::NoKeepAlive,
-            2 => PressureStep::NoRequests,
-            _ => PressureStep::NoConnections,
+        PressureStep::ALL[usize::from(self.step.load(Ordering::Relaxed))]
+    }
+
+    /// Whether an HTTP/2 connection without a request is given up that once served so many at a time. hyper keeps the
+    /// memory of as many until the connection ends: some 2 KiB each.
+    pub fn gives_up(&self, streams_at_once: u32) -> bool {
+        match self.step() {
+            PressureStep::Normal => false,
+            PressureStep::NoIdle => streams_at_once >= MANY_STREAMS,
+            PressureStep::NoKeepAlive | PressureStep::NoRequests | PressureStep::NoConnections => true,
         }
     }
 
@@ -173,7 +211,8 @@ impl Overload {
         if step != before {
             self.step.store(step as u8, Ordering::Relaxed);
             let (resident_bytes, limit_bytes, advice) = (resident, limit, step.advice());
-            let (is_worse, before, now) = (step > before, before.name(), step.name());
+            let is_worse = step > before && step > PressureStep::NoIdle;
+            let (before, now) = (before.name(), step.name());
             match is_worse {
                 true => tracing::warn!(resident_bytes, limit_bytes, before, now, advice, "{CHANGED}"),
                 false => tracing::info!(resident_bytes, limit_bytes, before, now, advice, "{CHANGED}"),
@@ -200,7 +239,7 @@ impl Overload {
                 "overload_step",
                 None,
                 "What is shed because of memory: 0 nothing, 1 keep-alive, 2 requests, 3 connections",
-                self.step() as u64,
+                (self.step() as u64).saturating_sub(1),
             ),
         ];
         gauges
@@ -243,6 +282,12 @@ fn kilobytes(page: &str, name: &str) -> Option<u64> {
 }
 
 const CHANGED: &str = "load shedding changed because of memory use";
+/// How long freed memory takes to be seen as free: connections look twice a second, and the allocator gives pages back
+/// after a second.
+const RETURN_TIME: Duration = Duration::from_millis(1_500);
+const FULL_PPM: u64 = 1_000_000;
+/// Streams at once that make an idle HTTP/2 connection one of those that are closed first.
+const MANY_STREAMS: u32 = 8;
 /// If memory has not risen for this long, a step is left although memory is above its mark.
 const STILL: Duration = Duration::from_secs(30);
 /// How far below its mark memory must fall before a step is left, because without a margin, steps would flap at every
@@ -258,11 +303,13 @@ mod tests {
     #[test]
     fn steps_rise_at_their_marks_and_fall_below_them() {
         let next = |step: PressureStep, used: u64| step.next(used, MARKS);
-        assert_eq!(next(PressureStep::Normal, 919_999), PressureStep::Normal);
+        assert_eq!(next(PressureStep::Normal, 827_999), PressureStep::Normal);
+        assert_eq!(next(PressureStep::Normal, 919_999), PressureStep::NoIdle);
         assert_eq!(next(PressureStep::Normal, 920_000), PressureStep::NoKeepAlive);
         assert_eq!(next(PressureStep::Normal, 2_000_000), PressureStep::NoConnections);
         assert_eq!(next(PressureStep::NoKeepAlive, 900_000), PressureStep::NoKeepAlive);
-        assert_eq!(next(PressureStep::NoKeepAlive, 899_999), PressureStep::Normal);
+        assert_eq!(next(PressureStep::NoKeepAlive, 899_999), PressureStep::NoIdle);
+        assert_eq!(next(PressureStep::NoKeepAlive, 807_999), PressureStep::Normal);
         assert_eq!(next(PressureStep::NoConnections, 960_000), PressureStep::NoConnections);
         assert_eq!(next(PressureStep::NoConnections, 959_999), PressureStep::NoRequests);
         assert_eq!(next(PressureStep::NoConnections, 0), PressureStep::Normal);
@@ -277,18 +324,53 @@ mod tests {
             pressure.look(resident, resident * 10_000, MARKS, now)
         };
         assert_eq!(steps(50, 0), PressureStep::Normal);
-        assert_eq!(steps(99, 1), PressureStep::NoConnections);
-        assert_eq!(steps(99, 29), PressureStep::NoConnections);
-        assert_eq!(steps(99, 1), PressureStep::NoRequests);
+        assert_eq!(steps(100, 1), PressureStep::NoConnections, "memory is full");
+        assert_eq!(steps(100, 29), PressureStep::NoConnections);
+        assert_eq!(steps(100, 1), PressureStep::NoRequests);
         assert_eq!(steps(99, 30), PressureStep::NoKeepAlive);
-        assert_eq!(steps(101, 1), PressureStep::NoConnections, "it rises again");
-        for left in
-            [PressureStep::NoRequests, PressureStep::NoKeepAlive, PressureStep::Normal, PressureStep::Normal]
-        {
-            assert_eq!(steps(100, 30), left);
+        assert_eq!(steps(102, 1), PressureStep::NoConnections, "it rises again");
+        for left in [
+            PressureStep::NoRequests,
+            PressureStep::NoKeepAlive,
+            PressureStep::NoIdle,
+            PressureStep::Normal,
+            PressureStep::Normal,
+        ] {
+            assert_eq!(steps(99, 30), left);
         }
         assert_eq!(steps(50, 1), PressureStep::Normal);
-        assert_eq!(steps(92, 1), PressureStep::NoKeepAlive);
+        assert_eq!(steps(83, 1), PressureStep::NoIdle);
+    }
+
+    #[test]
+    fn requests_are_refused_only_if_giving_up_idle_connections_does_not_suffice() {
+        let mut now = Instant::now();
+        let mut pressure = Pressure::new(now);
+        let mut steps = |resident: u64, millis: u64| {
+            now += Duration::from_millis(millis);
+            pressure.look(resident, resident * 10_000, MARKS, now)
+        };
+        assert_eq!(steps(99, 0), PressureStep::NoIdle, "over all marks at once");
+        assert_eq!(steps(99, 1_499), PressureStep::NoIdle);
+        assert_eq!(steps(89, 1), PressureStep::NoIdle, "it sufficed");
+        assert_eq!(steps(99, 1), PressureStep::NoKeepAlive);
+        assert_eq!(steps(99, 1_499), PressureStep::NoKeepAlive);
+        assert_eq!(steps(99, 1), PressureStep::NoConnections);
+        assert_eq!(steps(70, 1), PressureStep::Normal);
+        assert_eq!(steps(99, 1), PressureStep::NoIdle);
+        assert_eq!(steps(100, 1), PressureStep::NoConnections, "memory is full");
+    }
+
+    #[test]
+    fn idle_connections_that_hold_most_are_given_up_first() {
+        let overload = Overload::new(config::OverloadConfig::default());
+        let given_up = |step: PressureStep| {
+            overload.step.store(step as u8, Ordering::Relaxed);
+            [1, MANY_STREAMS].map(|streams| overload.gives_up(streams))
+        };
+        assert_eq!(given_up(PressureStep::Normal), [false, false]);
+        assert_eq!(given_up(PressureStep::NoIdle), [false, true]);
+        assert_eq!(given_up(PressureStep::NoKeepAlive), [true, true]);
     }
 
     #[test]

@@ -64,7 +64,7 @@ impl CompressionTerms {
             return answer;
         }
         add_vary(answer.headers_mut());
-        let is_calm = self.services.shared.overload.step() == PressureStep::Normal;
+        let is_calm = self.services.shared.overload.step() < PressureStep::NoKeepAlive;
         let slot = codec_slot(&self.services.compressions).filter(|_| is_calm);
         let (Some(coding), Some(slot)) = (self.choice.coding, slot) else { return answer };
         let headers = answer.headers_mut();
