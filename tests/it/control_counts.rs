@@ -791,6 +791,22 @@ fn the_edge_of_a_window_belongs_to_the_new_one() {
 }
 
 #[test]
+fn an_override_on_who_is_exempt_is_told() {
+    let more = "[policy.free]\nlimit = \"5/h\"\nby = [\"consumer\"]\nexempt = { consumer = [\"mon\"] }\n\
+                [database]\nurl = \"sqlite:state.db\"\n";
+    let node = Node::start(more);
+    let made = json!({
+        "user-id": "mon", "policy": "free", "override-type": "absolute", "value": 0, "reason": "a test"
+    });
+    assert_eq!(node.ask("operate-1", "POST", "/v1/overrides", &made).status, 201);
+    let said = node.ask("read-1", "GET", "/v1/why/mon?policy=free", &Value::Null).json();
+    let said = said["text"].as_str().expect("a text");
+    assert!(said.contains("policy free charges it nothing"), "{said}");
+    assert!(said.contains("matches, too, but does not apply: the policy exempts this caller"), "{said}");
+    assert!(!said.contains("each limit is that of its policy"), "{said}");
+}
+
+#[test]
 fn a_gateway_for_tests_takes_the_time_of_a_check() {
     let node = Node::with_test_time();
     let at = |now: &str| {
@@ -835,6 +851,9 @@ fn checks_at_two_nodes_of_a_fleet_spend_of_one_count() {
             let dry = json!({ "policy": "fleet", "key": "ann", "dry": true });
             nodes.iter().all(|node| node.check(&dry)["allowed"] == false).then_some(())
         });
+        let later = json!({ "policyId": "fleet", "key": "ann", "now": "2027-01-31T12:00:00Z" });
+        let undecided = nodes[0].ask("read-1", "POST", "/v1/is-allowed", &later);
+        assert_eq!(undecided.status, 422, "Redis has its own clock: {undecided:?}");
         redis.cli(&["FLUSHALL"]);
         let batch = json!({ "policy": "fleet", "key": "bob", "cost": 60 });
         let together = json!({ "checks": [batch, batch], "all_or_nothing": true });

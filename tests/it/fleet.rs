@@ -276,6 +276,33 @@ fn a_key_can_be_looked_at() {
 }
 
 #[test]
+fn every_node_shows_when_a_leased_window_is_whole() {
+    let redis = Redis::start(&[]);
+    for (limit, spent) in [
+        ("limit = \"40/month\"", 20),
+        ("limit = \"40/month\"", 40),
+        ("limit = \"100/h\"\nalgorithm = \"fixed-window\"", 50),
+        ("limit = \"100/h\"\nalgorithm = \"sliding-window\"", 50),
+    ] {
+        redis.cli(&["FLUSHALL"]);
+        let nodes = [0, 1].map(|_| node(&redis, limit));
+        assert_eq!(spend(&nodes[0], spent - 1), spent - 1, "{limit}");
+        let told = nodes[0].client().request("GET", "/", &[], "");
+        let told = told.header("ratelimit").and_then(|it| it.rsplit_once(";t=")).expect("it is told").1;
+        let told: f64 = told.parse().expect("a number");
+        for node in &nodes {
+            eventually("all that is left is shown", || {
+                let window = node.admin("/v1/keys/p").json()["windows"][0].clone();
+                assert_eq!(window["shared"], "leased", "{limit}");
+                let reset_s = window["reset-seconds"].as_f64().expect("a number");
+                // What is spent of a sliding window counts until the next one ends at the latest.
+                ((reset_s - told).abs() < 30.0).then_some(())
+            });
+        }
+    }
+}
+
+#[test]
 fn a_retry_at_another_gateway_is_not_charged_again() {
     let redis = Redis::start(&[]);
     let nodes = [0, 1].map(|_| {

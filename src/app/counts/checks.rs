@@ -118,6 +118,9 @@ fn ready<'t>(
     }
     let (now_ns, wall) = match asked.at {
         None => (now.now_ns, now.wall),
+        Some(_) if policy.windows.iter().any(|window| window.plan.is_some()) => {
+            return Err(undecided(BY_REDIS.to_owned()));
+        }
         Some(at) => {
             let at_ns = at_time(at, counts.clocks.unwrap_or(now));
             (at_ns.ok_or_else(|| undecided(TOO_FAR.to_owned()))?, at)
@@ -253,3 +256,5 @@ const AHEAD_MAX_NS: u64 = 366 * 86_400 * SECOND_NS;
 const NO_POLICY: &str = "no policy of this name is in force";
 const IN_FLIGHT: &str = "the policy limits requests in flight, and a check does not say when one ends: only a dry check (`dry` of the admin API) tells what is left";
 const TOO_FAR: &str = "`now` is before the start of this gateway's clock, or more than a year ahead";
+const BY_REDIS: &str =
+    "`now` is for counts of this gateway alone: those in Redis are as of its own clock. Leave it out";

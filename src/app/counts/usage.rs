@@ -109,7 +109,10 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
         let windows = Some(windows.collect());
         let (consumer, tenant) = (subject.consumer(), subject.tenant());
         let outranked = counts.limiter.overrides().outranked(row.policy, consumer, tenant, now_ns);
-        let outranked = outranked.into_iter().map(|(other, why)| (other.id.to_string(), why)).collect();
+        let is_exempt = table.only(row.policy).exemptions(subject).next().is_some();
+        let exempt = found.iter().filter(|_| is_exempt).map(|found| (found.id.to_string(), EXEMPT));
+        let outranked = outranked.into_iter().map(|(other, why)| (other.id.to_string(), why));
+        let outranked = exempt.chain(outranked).collect();
         PolicyUsage { tier: row.tier, penalty, outranked, windows, ..PolicyUsage::of(row.policy) }
     };
     rows.into_iter().map(shown).collect()
@@ -197,3 +200,6 @@ fn window(policy: &Policy, account: &Account, wall: Time) -> WindowUsage {
         hot_key: None,
     }
 }
+
+/// Why an override does not apply.
+const EXEMPT: &str = "the policy exempts this caller";

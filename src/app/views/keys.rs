@@ -134,10 +134,17 @@ fn correct(look: &RedisView, charge: &Charge, limiter: &Limiter, window: &mut Va
         WindowBalance::Leased(lent) => {
             let view = limiter.inspect().leases().and_then(|leases| leases.view(charge.key, clock::now_ns()));
             let left = lent.level.max(0.0) as u64;
-            if !view.is_some_and(|view| view.has_lease)
+            if !view.as_ref().is_some_and(|view| view.has_lease)
                 && window["remaining"].as_u64().is_some_and(|remaining| remaining > left)
             {
                 window["remaining"] = left.into();
+            }
+            // Only this node knows what it has of a bucket. A window ends for all nodes at once.
+            let is_bucket = charge.quota.algorithm() == Algorithm::TokenBucket;
+            let remaining = window["remaining"].as_u64().filter(|_| !(is_bucket && view.is_some()));
+            if let Some(remaining) = remaining {
+                let reset_ns = limiter.inspect().whole_again_ns(charge, remaining);
+                window["reset-seconds"] = (reset_ns as f64 / 1e9).into();
             }
         }
     }

@@ -98,7 +98,7 @@ impl Inspection<'_> {
 
     /// The longest time until a leased window with this many units left is full again, nanoseconds: only Redis knows when the
     /// missing units were spent.
-    fn whole_again_ns(&self, charge: &Charge, left: u64) -> u64 {
+    pub fn whole_again_ns(&self, charge: &Charge, left: u64) -> u64 {
         let quota = &charge.quota;
         let period_ns = quota.period_ns().get();
         let missing = quota.capacity().saturating_sub(left);

@@ -42,7 +42,7 @@ fuzz_target!(|input: Input<'_>| {
     let header = if input.forwarded { ForwardedHeader::Forwarded } else { ForwardedHeader::XForwarded };
     let name = HeaderName::from_static(if input.forwarded { "forwarded" } else { "x-forwarded-for" });
     let trust = vec!["10.0.0.0/8".parse().expect("a net")];
-    let config = ClientIp { trust, trusts_unix: false, header, ipv6_prefix: 64 };
+    let config = ClientIp { trust, header, ..ClientIp::default() };
     let peer = address(input.peer);
 
     let mut lines: Vec<Vec<u8>> = input.claimed.iter().map(|line| line.to_vec()).collect();

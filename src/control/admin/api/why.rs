@@ -159,6 +159,7 @@ fn met(
     let is_met = |usage: &PolicyUsage| {
         seen.contains_key(&usage.policy)
             || usage.penalty.as_ref().is_some_and(|penalty| penalty.ends_at.is_some())
+            || !usage.outranked.is_empty()
             || usage.windows.iter().flatten().any(is_touched)
     };
     let known = all.len();
@@ -234,6 +235,9 @@ fn limits(about: &'static str, usage: &[PolicyUsage]) -> Vec<Line> {
         );
         (about, said)
     }));
+    let is_free = |policy: &&PolicyUsage| policy.windows.as_ref().is_some_and(Vec::is_empty);
+    let free = usage.iter().filter(is_free);
+    lines.extend(free.map(|policy| (about, format!("policy {} charges it nothing", policy.policy))));
     if lines.is_empty() {
         lines.push((about, "no policy in force counts by it".to_owned()));
     }
