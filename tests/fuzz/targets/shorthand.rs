@@ -36,6 +36,6 @@ fuzz_target!(|text: &str| {
         assert!(!limit.by[..index].contains(dimension), "{dimension} twice in {text:?}");
     }
     // Written in whole units.
-    let whole = shorthand::Shorthand { is_decimal: false, ..limit };
+    let whole = shorthand::Shorthand { counted_as: None, ..limit };
     assert_eq!(shorthand::parse(&again).as_ref(), Ok(&whole), "{text:?} written as {again:?}");
 });
