@@ -155,7 +155,7 @@ sections! {
         "key": Text, Needs("`idempotency-key` needs a `key`", "write `key = \"header:idempotency-key\"`");
         /// how long a request is remembered, at most 30 days
         "window": Time(SECOND), Value("24h");
-        /// whether a policy that counts by address accepts idempotency keys
+        /// whether a policy that counts by address, or all clients together, accepts idempotency keys
         "by-address": Bool, Value("false");
     }
     PENALTY = "`penalty`" {

@@ -15,7 +15,7 @@ fn named<'p>(policies: &'p [PolicyDefinition], name: &str) -> &'p PolicyDefiniti
 fn a_candidate_is_its_policy_but_for_what_it_says() {
     let search = "cost = { default = 2, response-header = \"x-cost\" }\nmissing = \"skip\"\nshadow = true\n\
          match = { method = [\"POST\"] }\novershoot = 0\nwhen-redis-down = \"deny\"\ncount-denied = true\n\
-         exempt = { ip = \"10.0.0.0/8\" }\npenalty = { after = 3 }\nidempotency-key = \"header:x-id\"\nalgorithm = \"leaky-bucket\"\nmax-delay = \"1s\"\n";
+         exempt = { ip = \"10.0.0.0/8\" }\npenalty = { after = 3 }\nidempotency-key = { key = \"header:x-id\", by-address = true }\nalgorithm = \"leaky-bucket\"\nmax-delay = \"1s\"\n";
     // Before its policy, which makes no difference.
     let text = |candidate: &str| format!("[policy.new]\n{candidate}\n{SEARCH}{search}");
     let first = config(&text("replaces = \"search\"\nlimit = \"30/s\"\nrollout = \"12.5%\""));

@@ -80,22 +80,6 @@ impl<'d> Reading<'d> {
         }
     }
 
-    /// The filter that a route, its host or its table switches on and that may refuse requests. The nearest level that
-    /// names a filter decides.
-    pub(super) fn enabled(&self, node: &'d Node, around: &RouteScope<'_, 'd>) -> Option<&'d str> {
-        let clusters = node.at(&["route", "weighted_clusters"]).map(|it| it.list("clusters"));
-        let is_on = |level: &'d Node, name: &str| {
-            let entries = level.get("typed_per_filter_config").map(Node::entries).unwrap_or_default();
-            let own = entries.iter().find(|(key, _)| key == name).map(|(_, own)| own);
-            own.inspect(|own| own.dismiss()).map(|own| !own.is("disabled"))
-        };
-        around.filters.disabled.iter().copied().find(|name| {
-            let levels = [node, around.host, around.table];
-            levels.into_iter().find_map(|level| is_on(level, name)) == Some(true)
-                || clusters.unwrap_or_default().iter().any(|cluster| is_on(cluster, name) == Some(true))
-        })
-    }
-
     /// `max-body` of a route's or a host's own buffer.
     pub(super) fn own_buffer(&self, node: &'d Node) -> Option<String> {
         let (_, own) = node
@@ -147,6 +131,22 @@ impl<'d> Reading<'d> {
         keys.extend(policy.count("max_age").map(|seconds| ("max-age", text(&format!("{seconds}s")))));
         Some(table(keys))
     }
+}
+
+/// The filter that a route, its host or its table switches on and that may refuse requests. The nearest level that
+/// names a filter decides.
+pub(super) fn enabled<'d>(node: &'d Node, around: &RouteScope<'_, 'd>) -> Option<&'d str> {
+    let clusters = node.at(&["route", "weighted_clusters"]).map(|it| it.list("clusters"));
+    let is_on = |level: &'d Node, name: &str| {
+        let entries = level.get("typed_per_filter_config").map(Node::entries).unwrap_or_default();
+        let own = entries.iter().find(|(key, _)| key == name).map(|(_, own)| own);
+        own.inspect(|own| own.dismiss()).map(|own| !own.is("disabled"))
+    };
+    around.filters.disabled.iter().copied().find(|name| {
+        let levels = [node, around.host, around.table];
+        levels.into_iter().find_map(|level| is_on(level, name)) == Some(true)
+            || clusters.unwrap_or_default().iter().any(|cluster| is_on(cluster, name) == Some(true))
+    })
 }
 
 /// What a filter is, by the type of its configuration or by its name.

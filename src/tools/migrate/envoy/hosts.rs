@@ -6,7 +6,7 @@ use super::super::yaml::Node;
 use super::Reading;
 use super::chains::Chain;
 use super::fields;
-use super::filters::Filters;
+use super::filters::{Filters, enabled};
 use super::matches::{BEYOND, EnvoyMatch, is_any_case};
 
 pub(super) struct RouteScope<'a, 'd> {
@@ -36,7 +36,7 @@ impl<'d> Reading<'d> {
         let mut unnamed: Vec<(&'d Node, &'d str)> = Vec::new();
         for (host, names) in hosts.iter().zip(names) {
             let around = RouteScope { table, host, filters: &filters, is_tls };
-            let keeps_out = |route: &'d Node| refuses(route) || self.enabled(route, &around).is_some();
+            let keeps_out = |route: &'d Node| refuses(route) || enabled(route, &around).is_some();
             if host.list("routes").iter().any(keeps_out) || asks_for_tls(host) {
                 let domains = host.list("domains").iter().filter_map(Node::text);
                 unnamed.extend(domains.filter(|name| bare(name).is_none()).map(|name| (host, name)));
@@ -99,7 +99,7 @@ impl<'d> Reading<'d> {
         rules: &mut Vec<(Route, String)>,
     ) {
         let what = shown(node);
-        let enabled = self.enabled(node, around);
+        let enabled = enabled(node, around);
         let Some(which) = node.get("match").and_then(|matched| self.matched(matched)) else {
             return self.unsaid(node, &what, hosts, refuses(node) || enabled.is_some(), rules);
         };

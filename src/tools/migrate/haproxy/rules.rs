@@ -146,15 +146,7 @@ impl<'d> Reading<'d> {
             self.answer(line, 1, &mut rules);
         }
         for line in section.lines.iter().filter(|line| line.begins("use_backend")) {
-            let refuses = self.may_refuse_by_backend(line);
-            let (known, parts) = sides(line, &rules);
-            let is_said = !(refuses && is_dynamic(line));
-            let which = self.which(line, &rules, refuses).filter(|_| is_said);
-            if refuses {
-                let unsaid = if which.is_none() { [known, parts].concat() } else { parts };
-                self.close_parts(line, unsaid, &mut rules);
-            }
-            self.forward(line, line.word(1), which.unwrap_or_default(), &mut rules);
+            self.choose(line, &mut rules);
         }
         match self.line(section, "default_backend") {
             Some(line) => self.forward(line, line.word(1), vec![Criteria::default()], &mut rules),
@@ -204,6 +196,19 @@ impl<'d> Reading<'d> {
             }
         }
         order::add_in_order(self.draft, routes);
+    }
+
+    /// The routes of a `use_backend`. What it may refuse and cannot say is closed.
+    fn choose(&mut self, line: &'d Line, rules: &mut Rules<'d>) {
+        let refuses = self.may_refuse_by_backend(line);
+        let (known, parts) = sides(line, rules);
+        let is_said = !(refuses && is_dynamic(line));
+        let which = self.which(line, rules, refuses).filter(|_| is_said);
+        if refuses {
+            let unsaid = if which.is_none() { [known, parts].concat() } else { parts };
+            self.close_parts(line, unsaid, rules);
+        }
+        self.forward(line, line.word(1), which.unwrap_or_default(), rules);
     }
 
     /// The alternatives of a line's condition; `None` if routes cannot say it. What they cannot say is listed, unless it is

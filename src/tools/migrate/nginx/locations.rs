@@ -226,11 +226,6 @@ impl<'d> Reading<'d> {
                 }
                 route.close();
             }
-            // As in nginx, which does not come to files then.
-            (None, _) if route.keys.iter().any(|(key, list)| *key == "deny" && *list == texts(EVERYBODY)) => {
-                route.keys.retain(|(key, _)| *key != "deny");
-                answered(route, "respond", "{ status = 403 }".to_owned());
-            }
             (None, _) => self.unserved(route, scope),
         }
     }
@@ -248,6 +243,11 @@ impl<'d> Reading<'d> {
             "autoindex",
             "index",
         ];
+        // Refused, as in nginx, which does not come to files then.
+        if route.keys.iter().any(|(key, list)| *key == "deny" && *list == texts(EVERYBODY)) {
+            route.keys.retain(|(key, _)| *key != "deny");
+            return answered(route, "respond", "{ status = 403 }".to_owned());
+        }
         let found = SERVES.iter().find_map(|word| scope.last(word));
         let (place, what) = match found {
             Some(found) => (found.taken().place.clone(), found.shown()),
