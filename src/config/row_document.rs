@@ -220,7 +220,9 @@ mod tests {
 
     #[test]
     fn a_row_does_not_change_the_tier_of_clients_without_one() {
-        for row in [row("prooo", "shared", 1), row("prooo", "*", 1), row("pro", "shared", 1)] {
+        for row in
+            [row("prooo", "shared", 1), row("prooo", "*", 1), row("pro", "shared", 1), row("pro", "*", 1)]
+        {
             let rows = [RowDocument::tier(&row).expect("TOML")];
             let loaded = by_tier("default", &rows).expect("valid");
             let mut policies = loaded.config.policies.iter();

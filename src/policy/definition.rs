@@ -327,6 +327,8 @@ pub struct TierDefinition {
     /// As [`PolicyDefinition::when_down`].
     pub when_down: Option<WhenDown>,
     pub origin: LimitOrigin,
+    /// Whether it is the strictest of the files, which clients without a tier have.
+    pub is_default: bool,
 }
 
 impl TierDefinition {

@@ -28,6 +28,11 @@ use base::units::show_share;
 pub(crate) fn read_all(documents: &[Table<'_>], rows: &TierTable<'_>) -> Vec<TierDefinition> {
     let named = sections::named(documents, "tier");
     let mut tiers: Vec<TierDefinition> = named.iter().map(read).collect();
+    // Found before the rows are put in, because who has no tier must not get the limit of one that was made for others.
+    let default = strictest(tiers.iter().map(|tier| (&*tier.name, &*tier.windows))).map(str::to_owned);
+    for tier in &mut tiers {
+        tier.is_default = default.as_ref() == Some(&tier.name);
+    }
     for row in rows.of(tier_table::EVERY_POLICY) {
         let own = tiers.iter().position(|tier| tier.name == row.tier);
         let own = own.unwrap_or_else(|| {
@@ -77,6 +82,7 @@ fn read(NamedTable { name, table }: &NamedTable<'_>) -> TierDefinition {
         overshoot_ppm,
         when_down,
         origin: LimitOrigin::File,
+        is_default: false,
     }
 }
 
@@ -146,8 +152,11 @@ pub(crate) fn divide(
             vec![(base.part(TiersDefinition::EVERYBODY, base.origin), windows)]
         }
     };
-    // Found before the rows are put in, because who has no tier must not get the limit of one that was made for others.
-    let strictest_of_file = strictest(&parts);
+    // Here, too, before the rows are put in.
+    let strictest_of_file = match tiers.iter().find(|tier| shared.is_some() && tier.is_default) {
+        Some(tier) => Some(tier.name.clone()),
+        None => strictest_of(&parts),
+    };
     rows.iter().for_each(|row| put(row, base, &mut parts));
     let default = default.and_then(|value| value.text());
     let Some(default) = default_of(&parts, default, shared.is_none(), strictest_of_file) else {
@@ -279,7 +288,7 @@ fn default_of(
     are_own: bool,
     strictest_of_file: Option<String>,
 ) -> Option<String> {
-    let strictest = strictest_of_file.or_else(|| strictest(parts))?;
+    let strictest = strictest_of_file.or_else(|| strictest_of(parts))?;
     let names: Vec<&str> = parts.iter().map(|(part, _)| part.name.as_str()).collect();
     let Some(written) = written else {
         let has_everybody = are_own && names.contains(&TiersDefinition::EVERYBODY);
@@ -297,14 +306,19 @@ fn default_of(
 
 /// The tier whose slowest window admits least in the long run; of several equal ones the first by name. It is the default,
 /// so that a client of unknown tier gets no more than any other.
-fn strictest(parts: &[TierQuotas]) -> Option<String> {
+fn strictest<'t>(tiers: impl Iterator<Item = (&'t str, &'t [Quota])>) -> Option<&'t str> {
     let rate = |window: &Quota| window.limit().get() as f64 / window.period_ns().get() as f64;
     let slowest = |windows: &[Quota]| windows.iter().map(rate).fold(f64::INFINITY, f64::min);
-    let order = |(left, left_windows): &&TierQuotas, (right, right_windows): &&TierQuotas| -> Ordering {
-        let by_rate = slowest(left_windows).total_cmp(&slowest(right_windows));
-        by_rate.then_with(|| left.name.cmp(&right.name))
-    };
-    parts.iter().min_by(order).map(|(part, _)| part.name.clone())
+    let order =
+        |(left, left_windows): &(&str, &[Quota]), (right, right_windows): &(&str, &[Quota])| -> Ordering {
+            let by_rate = slowest(left_windows).total_cmp(&slowest(right_windows));
+            by_rate.then_with(|| left.cmp(right))
+        };
+    tiers.min_by(order).map(|(name, _)| name)
+}
+
+fn strictest_of(parts: &[TierQuotas]) -> Option<String> {
+    strictest(parts.iter().map(|(part, own)| (&*part.name, &**own))).map(str::to_owned)
 }
 
 /// Notes the `limit` of a policy that the tier table has changed.
