@@ -57,8 +57,7 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
         None => asked.after.as_ref().is_none_or(|after| *policy.name > **after),
     };
     let tenant = tenant_of(&asked.holder, asked.tenant.as_deref());
-    let mut rows = Vec::new();
-    let mut charges = Vec::new();
+    let (mut rows, mut charges) = (Vec::new(), Vec::new());
     for policy in counted.filter(is_asked).take(asked.limit) {
         let (tier, from) = tier(counts, policy, &asked);
         let anchor = asked.seen.get(&*policy.name).and_then(|seen| seen.anchor);
@@ -111,8 +110,8 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
         let outranked = counts.limiter.overrides().outranked(row.policy, consumer, tenant, now_ns);
         let is_exempt = table.only(row.policy).exemptions(subject).next().is_some();
         let exempt = found.iter().filter(|_| is_exempt).map(|found| (found.id.to_string(), EXEMPT));
-        let outranked = outranked.into_iter().map(|(other, why)| (other.id.to_string(), why));
-        let outranked = exempt.chain(outranked).collect();
+        let others = outranked.into_iter().map(|(other, why)| (other.id.to_string(), why));
+        let outranked = exempt.chain(others).collect();
         PolicyUsage { tier: row.tier, penalty, outranked, windows, ..PolicyUsage::of(row.policy) }
     };
     rows.into_iter().map(shown).collect()

@@ -92,22 +92,7 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
         policy.exempt = exempt::read(&exempted, tiers, &policy);
     }
     if let Some(value) = table.value("idempotency-key") {
-        policy.idempotency = idempotency(&value);
-        // Refused where clients share a key, because any of them could repeat it for ever.
-        let is_refused = policy.idempotency.as_ref().is_some_and(|idempotency| !idempotency.by_address);
-        if is_refused && is_shared(&policy.by) {
-            value.wrong(
-                if policy.by.contains(&Dimension::Ip) {
-                    "a policy that counts by address cannot have `idempotency-key`: anyone at an address could \
-                     repeat one key and never be charged again"
-                } else {
-                    "a policy that counts all clients together cannot have `idempotency-key`: anyone could repeat \
-                     one key and never be charged again"
-                },
-                "count by `consumer`, or write `by-address = true` beside `key` if the upstream recognises repeated \
-                 keys",
-            );
-        }
+        policy.idempotency = shared_idempotency(&value, &policy.by);
     }
     count::read(&table, &mut policy);
     if let Some(table) = table.table("penalty") {
@@ -118,6 +103,25 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
     }
     policy.replaces = candidate::read(&table);
     policy
+}
+
+/// Refused where clients share a key, because any of them could repeat it for ever.
+fn shared_idempotency(value: &Value<'_>, by: &[Dimension]) -> Option<Idempotency> {
+    let idempotency = idempotency(value);
+    if idempotency.as_ref().is_some_and(|idempotency| !idempotency.by_address) && is_shared(by) {
+        value.wrong(
+            if by.contains(&Dimension::Ip) {
+                "a policy that counts by address cannot have `idempotency-key`: anyone at an address could \
+                 repeat one key and never be charged again"
+            } else {
+                "a policy that counts all clients together cannot have `idempotency-key`: anyone could repeat \
+                 one key and never be charged again"
+            },
+            "count by `consumer`, or write `by-address = true` beside `key` if the upstream recognises repeated \
+             keys",
+        );
+    }
+    idempotency
 }
 
 fn read_cost(value: &Value<'_>, policy: &mut PolicyDefinition) {

@@ -31,7 +31,7 @@ pub(in crate::admin) struct DryRun {
 /// Of a change that is stored but not in force. Written into the answer by [`published`](super::change::ChangeRequest::published).
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub(in crate::admin) struct Standing {
+pub(in crate::admin) struct RowStatus {
     /// `false`: it is stored, and waits for a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_force: Option<bool>,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::answer;
-use super::answer::{Answer, Standing};
+use super::answer::{Answer, RowStatus};
 use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::endpoint::{change, read};
 use super::operations::Document;
@@ -53,7 +53,7 @@ struct WrittenPolicy {
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
     #[serde(flatten)]
-    standing: Standing,
+    status: RowStatus,
 }
 
 /// A policy of the database, or of gateway.toml.
@@ -139,7 +139,7 @@ async fn put(change: ChangeRequest, PathValues([id]): PathValues<1>, body: JsonB
         return change.dry_run(old, shown);
     }
     let put = change.database.put_policy(&change.by, &id, document, change.expected).await?;
-    change.published(put.version, &WrittenPolicy { row: put, note, standing: Standing::default() }).await
+    change.published(put.version, &WrittenPolicy { row: put, note, status: RowStatus::default() }).await
 }
 
 /// What each limit with a decimal rate counts as.

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::answer::{Answer, Standing};
+use super::answer::{Answer, RowStatus};
 use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::endpoint::{change, read};
 use super::operations::Document;
@@ -75,7 +75,7 @@ struct WrittenTierLimit {
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<String>,
     #[serde(flatten)]
-    standing: Standing,
+    status: RowStatus,
 }
 
 pub(super) fn describe(document: &mut Document) {
@@ -138,7 +138,7 @@ async fn put(
         return change.dry_run(old, shown(&new, hint));
     }
     let limit = change.database.put_tier(&change.by, new, change.expected).await?;
-    change.published(limit.version, &WrittenTierLimit { limit, hint, standing: Standing::default() }).await
+    change.published(limit.version, &WrittenTierLimit { limit, hint, status: RowStatus::default() }).await
 }
 
 async fn delete(change: ChangeRequest, PathValues([tier, resource]): PathValues<2>) -> Answer {

@@ -148,7 +148,7 @@ function absent(error, unknown) {
 }
 
 /** `60 per minute, 3 at once`, `5 in 10 s`, `2 in flight`, as a refusal's text has it. */
-function rate({ limit, burst, "period-ms": ms }) {
+function allowance({ limit, burst, "period-ms": ms }) {
   if (!ms) return `${limit} in flight`;
   const unit = { 1000: "second", 60000: "minute", 3600000: "hour" }[ms];
   const period = unit ? `per ${unit}` : `in ${duration(ms / 1000)}`;
@@ -161,7 +161,7 @@ function reason(row) {
   if (row.blocked) return "blocked by an override";
   if (row["redis-down"]) return "Redis was unavailable";
   if (!window) return "";
-  const limit = rate(window);
+  const limit = allowance(window);
   const why = window.penalty ? "penalty" : window.override ? `${limit}, by an override` : limit;
   return `${window.policy}: ${why}`;
 }

@@ -61,7 +61,7 @@ pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Err
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut reading = Reading { draft, file, directory, resources, policies: BTreeMap::new() };
     reading.listeners();
-    let (rejects, normalizes) = listeners::reads_paths(reading.resources);
+    let (rejects, normalizes) = reading.reads_paths();
     reading.draft.list_paths(path, rejects, normalizes);
     unread_keys::UNREAD.list(&root, &reading.file, &mut reading.draft.notes);
     Ok(())
