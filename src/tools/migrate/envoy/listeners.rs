@@ -222,19 +222,6 @@ impl<'d> Reading<'d> {
             }
         }
     }
-
-    /// Whether all connection managers refuse encoded slashes, and whether all normalize paths.
-    pub(super) fn reads_paths(&self) -> (bool, bool) {
-        let managers =
-            self.resources.list("listeners").iter().flat_map(chains).flat_map(|chain| chain.list("filters"));
-        let managers = managers.filter_map(|filter| filter.get("typed_config"));
-        let mut said = (true, true);
-        for manager in managers.filter(|config| kind(config) == "HttpConnectionManager") {
-            said.0 &= manager.word("path_with_escaped_slashes_action") == Some("REJECT_REQUEST");
-            said.1 &= manager.is("normalize_path") && manager.is("merge_slashes");
-        }
-        said
-    }
 }
 
 /// `redirect` of a listener that does nothing but send its clients to https.

@@ -12,6 +12,22 @@ mod listeners;
 mod matches;
 mod ports;
 mod servers;
+
+/// Whether all connection managers refuse encoded slashes, and whether all normalize paths.
+fn reads_paths(resources: &Node) -> (bool, bool) {
+    let chains = resources.list("listeners").iter().flat_map(|listener| {
+        listener.list("filter_chains").iter().chain(listener.get("default_filter_chain"))
+    });
+    let managers =
+        chains.flat_map(|chain| chain.list("filters")).filter_map(|filter| filter.get("typed_config"));
+    let mut said = (true, true);
+    for manager in managers.filter(|config| kind(config) == "HttpConnectionManager") {
+        said.0 &= manager.word("path_with_escaped_slashes_action") == Some("REJECT_REQUEST");
+        said.1 &= manager.is("normalize_path") && manager.is("merge_slashes");
+    }
+    said
+}
+
 #[cfg(test)]
 mod tests;
 mod unread_keys;
@@ -61,7 +77,7 @@ pub(super) fn read(path: &Path, text: &str, draft: &mut Draft) -> Result<(), Err
     let directory = path.parent().unwrap_or(Path::new(""));
     let mut reading = Reading { draft, file, directory, resources, policies: BTreeMap::new() };
     reading.listeners();
-    let (rejects, normalizes) = reading.reads_paths();
+    let (rejects, normalizes) = reads_paths(reading.resources);
     reading.draft.list_paths(path, rejects, normalizes);
     unread_keys::UNREAD.list(&root, &reading.file, &mut reading.draft.notes);
     Ok(())
