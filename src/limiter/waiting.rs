@@ -10,7 +10,7 @@ use super::check::charge_state::ChargeState;
 use super::decision::ClientAddress;
 use super::wait::{EarlyDecision, Wait, WaitResolution};
 use base::clock;
-use limit::Charge;
+use limit::{Charge, Key};
 
 /// A request that waits for Redis. [`Waiting::resume`] completes it; if it is dropped instead (the client left), it
 /// refunds what was taken.
@@ -32,9 +32,7 @@ impl Waiting {
 
     /// How long it waits: the longest that one of its keys is given.
     pub fn deadline(&self) -> Duration {
-        let asked = self.charges.iter().zip(&self.states).filter(|(_, state)| **state == ChargeState::Asked);
-        let keys = asked.map(|(charge, _)| charge.key);
-        self.limiter.shared.as_ref().map_or(Duration::ZERO, |shared| shared.fleet.deadline(keys))
+        self.limiter.shared.as_ref().map_or(Duration::ZERO, |shared| shared.fleet.deadline(self.asked_keys()))
     }
 
     /// How much longer it waits after that. Requests to an exact key are asked for together, behind the question in flight,
@@ -42,13 +40,18 @@ impl Waiting {
     /// its keys is within its deadline, at most `DEADLINES_MAX` in all.
     pub fn longer(&self, now_ns: u64) -> Duration {
         let Some(shared) = &self.limiter.shared else { return Duration::ZERO };
-        let asked = self.charges.iter().zip(&self.states).filter(|(_, state)| **state == ChargeState::Asked);
-        let until_ns = asked.filter_map(|(charge, _)| {
-            let deadline_ns = shared.fleet.link.deadline(charge.key).as_nanos() as u64;
+        let until_ns = self.asked_keys().filter_map(|key| {
+            let deadline_ns = shared.fleet.link.deadline(key).as_nanos() as u64;
             let last_ns = self.started_ns.saturating_add(deadline_ns.saturating_mul(DEADLINES_MAX));
-            Some(shared.exact.questions.sent_ns(charge.key)?.saturating_add(deadline_ns).min(last_ns))
+            Some(shared.exact.questions.sent_ns(key)?.saturating_add(deadline_ns).min(last_ns))
         });
         Duration::from_nanos(until_ns.max().unwrap_or(0).saturating_sub(now_ns))
+    }
+
+    /// The keys that Redis is asked about.
+    fn asked_keys(&self) -> impl Iterator<Item = Key> {
+        let asked = self.charges.iter().zip(&self.states).filter(|(_, state)| **state == ChargeState::Asked);
+        asked.map(|(charge, _)| charge.key)
     }
 
     /// Done when Redis has answered everything.
