@@ -92,8 +92,8 @@ fn due(algorithm: &str, period: u64, cost: u64, left: u64) -> f64 {
     match algorithm {
         "token-bucket" => (cost - left) as f64 * period as f64 / 100.0,
         "fixed-window" => ends_in,
-        // What was spent in this window weighs less and less in the next.
-        _ => ends_in + period as f64 * (1.0 - (100 - cost) as f64 / (100 - left) as f64),
+        // What was spent in this window weighs less and less in the next, rounded down.
+        _ => ends_in + period as f64 * (1.0 - (101 - cost) as f64 / (100 - left) as f64),
     }
 }
 
