@@ -50,7 +50,7 @@ with chromium() as browser:
             reader.cancel();
             return JSON.parse(text.slice(6));
         }""")
-        name = {"name": "x", "per-second": 5.0, "denied": 2.0, "admitted": 3.0, "4xx": 1.0, "5xx": 1.0}
+        name = {"name": "x", "limits": ["l"], "per-second": 5.0, "denied": 2.0, "admitted": 3.0, "4xx": 1.0, "5xx": 1.0}
         event.update(
             seconds=1.0,
             policies={"busiest": [dict(name) for _ in HOSTILE], "others": {"count": 0}},

@@ -15,9 +15,12 @@ use serde_json::{Map, Value, json};
 use super::views::upstreams;
 use base::clock;
 use busiest::Busiest;
+use config::limits::limit_text;
 use control::admin;
 pub(super) use fleet::Fleet;
+use limit::Quota;
 use metrics::Totals;
+use policy::Policy;
 use rates::Interval;
 use reading::Reading;
 pub(super) use reading::{Sentence, Shards, Sources};
@@ -70,7 +73,12 @@ impl Summary {
         show("seconds", json!(interval.seconds()));
         show("requests", interval.requests());
         show("connections", interval.connections());
-        show("policies", self.policies.shown(interval.policies()));
+        let mut policies = self.policies.shown(interval.policies());
+        for row in policies["busiest"].as_array_mut().into_iter().flatten() {
+            let name = row["name"].as_str().unwrap_or_default();
+            row["limits"] = self.sources.current.load().table.policy(name).map(limits).unwrap_or_default();
+        }
+        show("policies", policies);
         show("routes", self.routes.shown(interval.routes()));
         show("refusals", interval.refusals());
         show("upstreams", upstreams::brief(&self.sources.current.load().upstreams, now_ns));
@@ -101,6 +109,17 @@ impl Summary {
             "upstreams": snapshot.upstreams.len(),
         })
     }
+}
+
+/// The windows of a policy, each with the most units that one key may spend in one period.
+fn limits(policy: &Policy) -> Value {
+    let shown = |(tier, quota): (Option<&str>, &Quota)| {
+        let tier = tier.map(|tier| format!("{tier}: ")).unwrap_or_default();
+        let worst = quota.worst_period();
+        let worst = worst.map(|(units, why)| format!(" (at most {units} in one period: {why})"));
+        Value::String(format!("{tier}{}{}", limit_text::show_window(quota), worst.unwrap_or_default()))
+    };
+    policy.limits().map(shown).collect()
 }
 
 impl Fingerprint {

@@ -261,6 +261,16 @@ impl Policy {
         }
     }
 
+    /// Its own windows in the order in which they were written, each with the tier that it is for.
+    pub fn limits(&self) -> impl Iterator<Item = (Option<&str>, &Quota)> {
+        let tier = |number| self.part_of(number).map(|part| &*part.tier);
+        self.windows
+            .iter()
+            .take(self.own)
+            .enumerate()
+            .map(move |(number, window)| (tier(number), &window.quota))
+    }
+
     /// The charge that remembers a request by its idempotency key; `None` if the request has none.
     pub(super) fn memory(&self, subject: &impl Subject, trial: Option<Trial>) -> Option<Charge> {
         let memory = self.idempotency.as_ref()?;

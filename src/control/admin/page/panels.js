@@ -15,6 +15,7 @@ export class Panels {
       number("Admitted", (row) => rate(admitted(row))),
       number("Refused in shadow", (row) => rate((row["shadow-denied"] ?? 0) + (row["shadow-penalised"] ?? 0))),
       number("Penalised", (row) => rate(row.penalised)),
+      { title: "Limits", of: (row) => (row.limits ?? []).join("; ") },
       number("Refused in total", (row) => (row["refused-total"] === undefined ? "" : count(row["refused-total"]))),
     ]);
     this.routes = new Table(at("routes"), "Per second, and request duration", [
