@@ -172,7 +172,7 @@ sections! {
     HOT_KEYS = "`hot-keys`" {
         /// a key is hot if its share of the decisions of the policy or of the shard is above this
         "above": Share, Value("5%");
-        /// `"report"`, or `"local-only:1000/m"`: each node decides the key alone, by this limit
+        /// `"report"`, or `"local-only:1000/m"`: each node decides about the key on its own, by this limit
         "then": Text, Value("report");
     }
     TIER = "[tier.<name>]" {
