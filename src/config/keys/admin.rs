@@ -14,7 +14,7 @@ sections! {
     ADMIN = "[admin]" {
         /// an address, or `"unix:/run/sluicegate/admin.sock"`, which only its owner may use
         "bind": Text, Value("127.0.0.1:9900");
-        /// the admin's bearer token. With `token` or `tokens`, every endpoint but `/healthz` and `/readyz` requires one
+        /// the admin's bearer token. With `token` or `tokens`, requests need one, except for `/healthz`, `/readyz` and the page
         "token": Secret;
         /// more tokens, each with `name`, `role`, and either `token` or `digest`
         "tokens": List(&Table(&TOKEN));

@@ -83,7 +83,7 @@ sections! {
         "timeout": Time(MS), Value("5s");
     }
     MTLS = "[auth.<name>]" + AUTH {
-        /// the certificate field that names the consumer, such as `san:email`; of several values, the first counts
+        /// the certificate field that names the consumer, such as `san:email`; the first of several values counts
         "consumer": Words(|| words(&CertificateName::ALL)), Needs(
             "certificates need `consumer`: which of their names is the consumer",
             "write `consumer = \"san:email\"`",

@@ -170,8 +170,8 @@ sections! {
         "header": Words(|| words(&FORWARDED)), Value("x-forwarded-for");
         /// length of the IPv6 prefix that the dimension `ip` counts as one client
         "ipv6-prefix": Number(1, 128), Value("64");
-        /// prefixes of NAT64 translators beside `64:ff9b::/96`: their clients are seen by the IPv4 address they carry (RFC
-        /// 6052)
+        /// prefixes of NAT64 translators, in addition to `64:ff9b::/96`. A client of such a translator counts as
+        /// its IPv4 address (RFC 6052)
         "nat64": Texts, Value("[]");
     }
 }

@@ -109,7 +109,7 @@ sections! {
         "status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]), Means("all");
         /// these statuses are not charged
         "not-status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]);
-        /// of gRPC calls, those that end with these statuses are charged: `7`, `"permission-denied"`
+        /// gRPC calls that end with these statuses are charged: `7`, `"permission-denied"`
         "grpc-status": Any(&[Number(0, 16), Texts, List(&Any(&[Number(0, 16), Text]))]);
         /// gRPC calls that end with these statuses are not charged
         "not-grpc-status": Any(&[Number(0, 16), Texts, List(&Any(&[Number(0, 16), Text]))]);
@@ -172,7 +172,7 @@ sections! {
     HOT_KEYS = "`hot-keys`" {
         /// a key is hot if its share of the decisions of the policy or of the shard is above this
         "above": Share, Value("5%");
-        /// `"report"`, or `"local-only:1000/m"`: each node decides the key alone, by this limit
+        /// `"report"`, or `"local-only:1000/m"`: each node decides about the key on its own, by this limit
         "then": Text, Value("report");
     }
     TIER = "[tier.<name>]" {
