@@ -35,7 +35,7 @@ with chromium() as browser:
         ]:
             expect(page.at(panel)).to_contain_text(said)
         expect(page.at("#policies tbody th")).to_have_text("calls")
-        expect(page.at("#policies tbody")).to_contain_text("2/1h burst 1 (at most 3 in one period")
+        expect(page.at("#policies tbody")).to_contain_text("2/h burst 1 (at most 3 in one period")
         picture(page, "empty")
 
         # One is let through, eleven are refused, and the page says so within two seconds.

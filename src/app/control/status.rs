@@ -101,10 +101,7 @@ impl Status {
     pub(super) fn published(&self, version: i64, refused: Option<String>, is_stuck: bool) -> bool {
         let at = Time::now();
         let mut health = self.health();
-        let unpublished = std::mem::take(&mut health.unpublished);
-        let (done, rest): (Vec<ChangeTime>, Vec<ChangeTime>) =
-            unpublished.into_iter().partition(|made| made.version <= version);
-        health.unpublished = rest;
+        let done: Vec<_> = health.unpublished.extract_if(.., |made| made.version <= version).collect();
         if refused.is_none() {
             done.iter().for_each(|made| health.lag.record(made.at.until(at)));
             health.published = Some((version, at));

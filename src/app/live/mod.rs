@@ -20,7 +20,7 @@ use control::admin;
 pub(super) use fleet::Fleet;
 use limit::Quota;
 use metrics::Totals;
-use policy::Policy;
+use policy::counting::{self, Policy};
 use rates::Interval;
 use reading::Reading;
 pub(super) use reading::{Sentence, Shards, Sources};
@@ -115,11 +115,11 @@ impl Summary {
 fn limits(policy: &Policy) -> Value {
     let shown = |(tier, quota): (Option<&str>, &Quota)| {
         let tier = tier.map(|tier| format!("{tier}: ")).unwrap_or_default();
-        let worst = quota.worst_period();
-        let worst = worst.map(|(units, why)| format!(" (at most {units} in one period: {why})"));
-        Value::String(format!("{tier}{}{}", limit_text::show_window(quota), worst.unwrap_or_default()))
+        let worst =
+            quota.worst_period().map(|(units, why)| format!(" (at most {units} in one period: {why})"));
+        tier + &limit_text::show_window(quota) + &worst.unwrap_or_default()
     };
-    policy.limits().map(shown).collect()
+    counting::limits(policy).map(shown).collect()
 }
 
 impl Fingerprint {

@@ -88,6 +88,17 @@ pub struct Window {
     pub(super) outgoing: Option<Box<OutgoingWindow>>,
 }
 
+/// A policy's own windows in the order in which they were written, each with the tier that it is for.
+pub fn limits(policy: &Policy) -> impl Iterator<Item = (Option<&str>, &Quota)> {
+    let tier = |number| policy.part_of(number).map(|part| &*part.tier);
+    policy
+        .windows
+        .iter()
+        .take(policy.own)
+        .enumerate()
+        .map(move |(number, window)| (tier(number), &window.quota))
+}
+
 /// A quota, and its plan if the fleet shares it.
 pub type PlannedQuota = (Quota, Option<PlanId>);
 
@@ -259,16 +270,6 @@ impl Policy {
             None => 0..self.own,
             Some(tiers) => tiers.of(tier),
         }
-    }
-
-    /// Its own windows in the order in which they were written, each with the tier that it is for.
-    pub fn limits(&self) -> impl Iterator<Item = (Option<&str>, &Quota)> {
-        let tier = |number| self.part_of(number).map(|part| &*part.tier);
-        self.windows
-            .iter()
-            .take(self.own)
-            .enumerate()
-            .map(move |(number, window)| (tier(number), &window.quota))
     }
 
     /// The charge that remembers a request by its idempotency key; `None` if the request has none.
