@@ -263,8 +263,11 @@ impl Quota {
                 (once, "from one reset of the calendar to the next; twice that in a span around a reset")
             }
             Algorithm::FixedWindow => (twice, "all units just before a reset, and all just after it"),
+            Algorithm::SlidingWindow if self.steps.is_some_and(|steps| steps.count >= FINE_STEPS) => {
+                (once, "each unit counts for at least 99.5% of a period")
+            }
             Algorithm::SlidingWindow if self.is_few() => {
-                (once, "each unit counts for at least 98% of a period")
+                (twice, "all units, and all again after at least 98% of a period")
             }
             Algorithm::SlidingWindow => {
                 (twice, "all units at the end of one window, and all spread evenly over the next")
@@ -348,6 +351,8 @@ fn queue_and_one(queue: NonZeroU64) -> NonZeroU64 {
 }
 
 const HOUR_NS: u64 = 3_600 * 1_000_000_000;
+/// Steps of a period from which on a unit that is back a step early is back as good as in time.
+const FINE_STEPS: u16 = 200;
 /// The most that each of a sliding window's two counters tells apart; both share a word with their index.
 pub(super) const PAIR_COUNT_MAX: u64 = (1 << 44) - 1;
 
@@ -372,7 +377,9 @@ pub(crate) mod tests {
             (Algorithm::LeakyBucket, 100, 10, Some(111), false),
             (Algorithm::FixedWindow, 100, 100, Some(200), false),
             (Algorithm::SlidingWindow, 100, 100, Some(200), false),
-            (Algorithm::SlidingWindow, 32, 32, Some(32), false),
+            (Algorithm::SlidingWindow, 14, 14, Some(14), false),
+            (Algorithm::SlidingWindow, 15, 15, Some(30), false),
+            (Algorithm::SlidingWindow, 32, 32, Some(64), false),
             (Algorithm::SlidingLog, 100, 100, Some(100), false),
             (Algorithm::Concurrency, 100, 100, None, false),
         ] {

@@ -268,9 +268,14 @@ fn calls() -> Upstream {
 
 /// What is left after calls that end so.
 fn left_after_calls(gateway: &Gateway, ends: &[&str]) -> Vec<u64> {
+    left_after_calls_as(gateway, "application/grpc", ends)
+}
+
+/// The same of calls with this `Content-Type`.
+fn left_after_calls_as(gateway: &Gateway, content_type: &str, ends: &[&str]) -> Vec<u64> {
     let mut h2 = Connection::open(gateway.plain());
     let head = [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", "/a.B/C")];
-    let head = fields(&[&head[..], &[("content-type", "application/grpc"), ("te", "trailers")]].concat());
+    let head = fields(&[&head[..], &[("content-type", content_type), ("te", "trailers")]].concat());
     let called = |(number, end): (usize, &&str)| {
         let stream = 2 * number as u32 + 1;
         h2.send(HEADERS, END_HEADERS, stream, &head);
@@ -310,6 +315,33 @@ fn a_call_counts_by_the_status_that_it_ends_with() {
         let gateway =
             Gateway::start(&config("9/d", &format!("count = {{ grpc-status = {code} }}"), addr, ""));
         assert_eq!(left_after_calls(&gateway, &["0"]), [expected], "{code}");
+    }
+}
+
+/// The server decides what is a call of gRPC's: it answers one whatever it is asked with.
+#[test]
+fn a_call_counts_whatever_the_client_says_that_it_is() {
+    let upstream = calls();
+    let ends = ["0", "7", "head 16", "head 0", "none"];
+    for (count, expected) in [
+        ("grpc-status = [7, \"unauthenticated\"]", [9, 8, 7, 7, 7]),
+        ("not-grpc-status = \"ok\"", [9, 8, 7, 7, 6]),
+    ] {
+        let text = config("9/d", &format!("count = {{ {count} }}"), upstream.addr(), "");
+        let text = text.replace("timeouts", "http = \"h2\"\ntimeouts");
+        for content_type in ["application/json", "application/grpc-web", "application/grpcx", ""] {
+            let left = left_after_calls_as(&Gateway::start(&text), content_type, &ends);
+            assert_eq!(left, expected, "{count} as {content_type:?}");
+        }
+        let gateway = Gateway::start(&text);
+        let over_http1 = ends.map(|end| {
+            let mut client = gateway.client();
+            let length = end.len();
+            client.send(&format!("POST /a.B/C HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{end}"));
+            assert_eq!(client.response().status, 200);
+            left(&gateway)
+        });
+        assert_eq!(over_http1, expected, "{count} over HTTP/1.1");
     }
 }
 

@@ -83,7 +83,11 @@ fn the_worst_period_of_sliding_windows_and_logs_is_what_the_page_says() {
     assert!(row("| `sliding-window`, more")[2].starts_with("almost `2 × N`"));
     let few = quota(Algorithm::SlidingWindow, 32, 32);
     assert_eq!((at_once(&few), most_within(&few, PERIOD_NS / 100 * 98)), (32, 32));
-    assert!(row("| `sliding-window`, up")[2].contains("98 % of a period"));
+    assert!((33..=64).contains(&most_within(&few, PERIOD_NS)));
+    assert!(row("| `sliding-window`, 15 to 32")[2].contains("at least 98 % of a period"));
+    let fewer = quota(Algorithm::SlidingWindow, 14, 14);
+    assert_eq!((at_once(&fewer), most_within(&fewer, PERIOD_NS / 1_000 * 995)), (14, 14));
+    assert!(row("| `sliding-window`, up")[2].contains("99.5 % of a period"));
     let log = quota(Algorithm::SlidingLog, 1_000, 1_000);
     assert_eq!((at_once(&log), most_within(&log, PERIOD_NS)), (1_000, 1_000));
     assert_eq!(row("| `sliding-log` |")[2], "`N`, exactly");

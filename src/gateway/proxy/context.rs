@@ -60,6 +60,8 @@ pub struct RequestContext {
     pub outcome: RequestOutcome,
     /// Bytes its head counts for in the connection's bound, until it is answered.
     weight: usize,
+    /// Whether a status of gRPC's ends it: it is a call, or its answer is that of one.
+    ends_as_call: bool,
 }
 
 impl RequestContext {
@@ -92,6 +94,7 @@ impl RequestContext {
             attempts: AttemptFacts::default(),
             outcome: RequestOutcome::unanswered(),
             weight: 0,
+            ends_as_call: grpc::is_call(head),
             conn,
             services,
         })
@@ -175,9 +178,19 @@ impl RequestContext {
         }
     }
 
+    /// An upstream has answered with these header fields. Where a policy charges by the status of calls, the answer says
+    /// whether this is one: otherwise, the client could choose whether it is charged.
+    pub fn headed(&mut self, fields: &HeaderMap) {
+        let is_charged_by_status = self.held.as_ref().is_some_and(|held| held.by_status().is_some());
+        self.ends_as_call |= is_charged_by_status && grpc::is_answer(fields);
+        if self.ends_as_call {
+            self.outcome.grpc_status = grpc::ended(fields);
+        }
+    }
+
     /// The answer ends with these trailers.
     pub fn trailed(&mut self, trailers: &HeaderMap) {
-        if self.facts.is_call {
+        if self.ends_as_call {
             self.outcome.grpc_status = grpc::ended(trailers);
             self.settle_call();
         }
@@ -214,7 +227,7 @@ impl RequestContext {
         let Some(mut held) = self.held.take() else { return };
         let (table, limiter) = (&self.view.snapshot.table, &self.services.shared.limiter);
         let count = |charge: &Charge, cost| self.count_cost(charge, cost);
-        let ended = (status, of_call, self.facts.is_call && of_call.is_none());
+        let ended = (status, of_call, self.ends_as_call && of_call.is_none());
         if let Some(decided) = held.settle_status(table, limiter, ended, count) {
             let settled = decided.settled.borrow();
             self.left = settled.as_ref().and_then(|left| limit_fields::left(&decided.charges, left));
@@ -249,8 +262,8 @@ impl RequestContext {
     fn settle(&mut self, ended: Instant) {
         if std::thread::panicking() {
             let status = if self.facts.is_call { StatusCode::OK.as_u16() } else { PANIC_STATUS };
-            self.settle_status(status, self.facts.is_call.then_some(GRPC_UNKNOWN));
-        } else if self.facts.is_call
+            self.settle_status(status, self.ends_as_call.then_some(GRPC_UNKNOWN));
+        } else if self.ends_as_call
             && self.outcome.is_complete
             && self.outcome.reason != Some(Reason::ClientGone)
         {

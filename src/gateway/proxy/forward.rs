@@ -298,9 +298,7 @@ fn accept(
         headers.insert(TRAILER, names);
     }
     answer_fields::add(&context, &mut headers);
-    if context.facts.is_call {
-        context.outcome.grpc_status = grpc::ended(&headers);
-    }
+    context.headed(&headers);
     context.answer(status);
     let stall = context.attempts.allowed.stall;
     if let (Version::HTTP_2, Some(upload)) = (context.facts.version, &context.outcome.upload) {

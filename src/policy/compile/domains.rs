@@ -16,6 +16,7 @@ use crate::matching::domain::definition::{DomainId, RuleId};
 use crate::matching::domain::descriptor_template::DescriptorTemplate;
 use crate::matching::domain::tree::DomainTree;
 use crate::matching::domain::{ADDRESSES, CompiledDomain, CompiledRule, RuleVerdict};
+use crate::nat64::Nat64;
 use crate::route::RouteId;
 use base::words::did_you_mean;
 use limit::{Algorithm, PolicyId, Quota, Trial};
@@ -237,6 +238,7 @@ fn rule_of(
         tier,
         penalises: false,
         tries: false,
+        nat64: Nat64::default(),
     }
 }
 

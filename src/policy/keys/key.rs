@@ -25,6 +25,7 @@ use crate::definition::{Dimension, Missing};
 use crate::keys::credential::push_value;
 use crate::keys::subject::{Encoded, Subject};
 use crate::matching::host;
+use crate::nat64::Nat64;
 use crate::request::counted_address;
 use limit::{Algorithm, Key};
 
@@ -34,6 +35,7 @@ pub struct KeyMaker {
     by: Box<[Dimension]>,
     missing: Missing,
     ipv6_prefix: u8,
+    pub(crate) nat64: Nat64,
     /// The hasher of each window's key after its fixed prefix, indexed by window.
     states: Box<[SipHasher13]>,
     /// The same for idempotency keys, with a window number that no policy has.
@@ -88,13 +90,21 @@ impl KeyMaker {
             state
         };
         let states = (0..windows).map(state).collect();
-        KeyMaker { by: by.into(), missing, ipv6_prefix, states, memory: state(u16::MAX) }
+        KeyMaker {
+            by: by.into(),
+            missing,
+            ipv6_prefix,
+            nat64: Nat64::default(),
+            states,
+            memory: state(u16::MAX),
+        }
     }
 
     /// The same keys under another salt; `policy` is the name they were made with.
     pub fn salted(&self, salt: &[u8; 16], policy: &str) -> KeyMaker {
         let windows = u16::try_from(self.states.len()).expect("it was a u16 when they were made");
-        KeyMaker::new(salt, policy, windows, &self.by, self.missing, self.ipv6_prefix)
+        let nat64 = self.nat64.clone();
+        KeyMaker { nat64, ..KeyMaker::new(salt, policy, windows, &self.by, self.missing, self.ipv6_prefix) }
     }
 
     /// Encodes the values of a subject. Allocates only if they are longer than 128 bytes together.
@@ -169,7 +179,7 @@ impl KeyMaker {
 
     /// The address that counts as one client.
     pub(crate) fn client(&self, address: IpAddr) -> IpAddr {
-        counted_address(address, self.ipv6_prefix)
+        counted_address(self.nat64.carried(address), self.ipv6_prefix)
     }
 
     fn write_address(&self, client: IpAddr, out: &mut Encoded) {

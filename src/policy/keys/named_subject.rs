@@ -84,7 +84,7 @@ impl NamedSubject {
             ..Identity::default()
         });
         let named = values.iter().map(|(by, value)| (by.to_string(), value.as_str()));
-        let address = address.unwrap_or_else(|| stand_in(named));
+        let address = address.map_or_else(|| stand_in(named), |ip| policy.keys.nat64.carried(ip));
         Ok(NamedSubject { values, identity, address, cost })
     }
 
@@ -167,6 +167,7 @@ mod tests {
     use super::*;
     use crate::counting::shorthand;
     use crate::definition;
+    use crate::nat64::Nat64;
     use crate::{CompileOptions, RouteTable};
 
     fn table(limit: &str, missing: Missing) -> RouteTable {
@@ -208,6 +209,18 @@ mod tests {
             assert_eq!(charges[0].key, policy.look_at(&values).expect("it fits")[0].key, "{limit}");
             assert_eq!(charges[0].cost, 1);
         }
+    }
+
+    #[test]
+    fn a_client_behind_a_translator_is_its_ipv4_address_whoever_names_it() {
+        let nat64 = Nat64::new(vec!["2001:db8:64::/96".parse().expect("a prefix")]);
+        let table = table("9/m by ip", Missing::Ip).translated(&nat64).salted(&[9; 16]);
+        let policy = table.policy("calls").expect("it is there");
+        let key = |address: &str| policy.look_at(&[address.to_owned()]).expect("it fits")[0].key;
+        let behind = "2001:db8:64::c000:221";
+        assert_eq!(key(behind), key("192.0.2.33"));
+        let subject = NamedSubject::new(policy, dimensions(&[("ip", behind)]), None, None).expect("it fits");
+        assert_eq!(subject.address().to_string(), "192.0.2.33");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use std::collections::BTreeSet;
 use smallvec::SmallVec;
 
 use crate::definition::Dimension;
+use crate::nat64::Nat64;
 use base::ids::IdVec;
 use definition::RuleId;
 use descriptor_template::DescriptorTemplate;
@@ -52,6 +53,7 @@ pub struct CompiledRule {
     pub(crate) penalises: bool,
     /// Whether one of its policies has a candidate.
     pub(crate) tries: bool,
+    pub(crate) nat64: Nat64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -52,6 +52,11 @@ pub fn is_servers_fault(fields: &HeaderMap) -> bool {
     SERVERS_FAULTS.iter().any(|code| status.as_bytes() == code.as_bytes())
 }
 
+/// Whether an answer with these header fields is that to a call.
+pub fn is_answer(fields: &HeaderMap) -> bool {
+    has_calls_type(fields) || fields.contains_key(GRPC_STATUS)
+}
+
 /// The status that ends a call, in the head of an answer without a body or in trailers.
 pub fn ended(fields: &HeaderMap) -> Option<u32> {
     fields.get(GRPC_STATUS)?.to_str().ok()?.parse().ok()

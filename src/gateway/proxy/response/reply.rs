@@ -35,12 +35,8 @@ fn refuse_call(mut context: Box<RequestContext>, problem: &RefusalProblem<'_>) -
     context.outcome.grpc_status = Some(problem.code as u32);
     context.refuse(problem.reason, problem.cause, StatusCode::OK.as_u16());
     let mut headers = fields();
-    tell_call(problem, &mut headers);
+    grpc::tell(&mut headers, problem.code, &problem.detail, problem.retry_after_seconds);
     own(context, StatusCode::OK, headers, Bytes::new())
-}
-
-fn tell_call(problem: &RefusalProblem<'_>, headers: &mut HeaderMap) {
-    grpc::tell(headers, problem.code, &problem.detail, problem.retry_after_seconds);
 }
 
 /// The fields of an answer of the gateway's own, with room for those that are added to it.
@@ -120,7 +116,7 @@ pub fn panicked(request: &PanicReply, snapshot: &Snapshot, conn: &Conn) -> Respo
     let id = answer_fields::told_id(snapshot, conn, &request.request_id);
     let (status, bytes) = match request.is_call {
         true => {
-            tell_call(&problem, &mut headers);
+            grpc::tell(&mut headers, problem.code, &problem.detail, problem.retry_after_seconds);
             (StatusCode::OK, Bytes::new())
         }
         false => {

@@ -65,11 +65,12 @@ impl Subject for DescriptorSubject<'_> {
     }
 
     fn known_address(&self) -> Option<IpAddr> {
-        if let Some(template) = self.rule.given(&Dimension::Ip) {
-            return address(&template.text(self.entries));
-        }
         let mut entries = self.entries.iter().filter(|entry| ADDRESSES.contains(&entry.key));
-        entries.find_map(|it| address(it.value))
+        let said = match self.rule.given(&Dimension::Ip) {
+            Some(template) => address(&template.text(self.entries)),
+            None => entries.find_map(|it| address(it.value)),
+        };
+        said.map(|address| self.rule.nat64.carried(address))
     }
 
     fn identity(&self) -> Option<&Identity> {

@@ -16,6 +16,7 @@ use crate::definition::{
     CandidateDefinition, Dimension, Missing, PolicyDefinition, RouteDefinition, TierPart, TiersDefinition,
 };
 use crate::error::{DefinitionPlace, DefinitionProblem, Error};
+use crate::nat64::Nat64;
 use crate::{CompileOptions, HttpSubject, RouteId, RouteTable, RoutingFacts, Subject};
 use base::identity::Identity;
 use limit::{Charge, Side};
@@ -335,6 +336,8 @@ fn an_empty_value_counts_as_absent() {
     ];
     let table =
         table(&policies, vec![rule("user=* remote_address=*", &["ip", "skip"]), rule("user=*", &["ip"])]);
+    let table =
+        table.translated(&Nat64::new(vec!["2001:db8:64::/96".parse().expect("a prefix of a translator")]));
     let anonymous = charges(&table, "user= remote_address=192.0.2.1");
     assert_eq!(anonymous.len(), 1);
     assert_eq!(anonymous[0].key, charges(&table, "user= remote_address=192.0.2.1")[0].key);
@@ -348,6 +351,7 @@ fn an_empty_value_counts_as_absent() {
         DescriptorSubject::new(rule, &entries, None).address()
     };
     assert_eq!(address("user=a remote_address=192.0.2.1"), IpAddr::from([192, 0, 2, 1]));
+    assert_eq!(address("user=a remote_address=2001:db8:64::c000:201"), IpAddr::from([192, 0, 2, 1]));
     assert_ne!(address("user=a"), address("user=b"));
 }
 
