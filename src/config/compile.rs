@@ -50,7 +50,7 @@ fn table(config: &Config) -> Result<RouteTable, Vec<Error>> {
     let options = CompileOptions { salt: [0; 16], ipv6_prefix, upstreams: &upstreams, auth: &auth };
     let hashed: Vec<_> = config.upstreams.iter().map(|upstream| upstream.balance.dimension()).collect();
     let table = RouteTable::with_domains(&config.routes, &config.policies, &config.domains, &options)?;
-    Ok(table.hashed(&hashed, ipv6_prefix).translated(&config.client_ip.nat64))
+    Ok(config.client_ip.nat64.translate(table.hashed(&hashed, ipv6_prefix)))
 }
 
 /// What must have been read without error for a problem to be real, rather than a consequence of another error.

@@ -4,6 +4,8 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::Ipv6Net;
 
+use crate::RouteTable;
+
 /// Prefixes of translators beside the well-known one, which [`carried_address`](super::request::carried_address) knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nat64(Vec<Ipv6Net>);
@@ -17,6 +19,14 @@ impl Nat64 {
     /// `prefixes` have lengths of which `is_length` holds.
     pub fn new(prefixes: Vec<Ipv6Net>) -> Nat64 {
         Nat64(prefixes)
+    }
+
+    /// The table for clients behind these translators, whoever names their addresses.
+    pub fn translate(&self, mut table: RouteTable) -> RouteTable {
+        table.policies.iter_mut().for_each(|policy| policy.keys.nat64 = self.clone());
+        let rules = table.domains.values_mut().flat_map(|domain| domain.rules.iter_mut());
+        rules.for_each(|rule| rule.nat64 = self.clone());
+        table
     }
 
     /// The IPv4 address that a translator of these prefixes has put into an IPv6 one; else the address itself.

@@ -21,7 +21,6 @@ use super::matching::domain::{CompiledDomain, CompiledRule};
 use super::matching::host::{HostPattern, Hosts};
 use super::matching::method::Fit;
 use super::matching::tree::{ANY_HOST, Tree};
-use super::nat64::Nat64;
 use super::request::{Params, RoutingFacts};
 use super::route::{Route, RouteId, RouteMatch};
 use base::ids::IdVec;
@@ -104,14 +103,6 @@ impl RouteTable {
         if affinities.iter().any(Option::is_some) {
             self.routes.iter_mut().for_each(|route| route.hash(&affinities));
         }
-        self
-    }
-
-    /// The same table for clients behind these translators, whatever names their addresses.
-    pub fn translated(mut self, nat64: &Nat64) -> RouteTable {
-        self.policies.iter_mut().for_each(|policy| policy.keys.nat64 = nat64.clone());
-        let rules = self.domains.values_mut().flat_map(|domain| domain.rules.iter_mut());
-        rules.for_each(|rule| rule.nat64 = nat64.clone());
         self
     }
 

@@ -214,7 +214,7 @@ mod tests {
     #[test]
     fn a_client_behind_a_translator_is_its_ipv4_address_whoever_names_it() {
         let nat64 = Nat64::new(vec!["2001:db8:64::/96".parse().expect("a prefix")]);
-        let table = table("9/m by ip", Missing::Ip).translated(&nat64).salted(&[9; 16]);
+        let table = nat64.translate(table("9/m by ip", Missing::Ip)).salted(&[9; 16]);
         let policy = table.policy("calls").expect("it is there");
         let key = |address: &str| policy.look_at(&[address.to_owned()]).expect("it fits")[0].key;
         let behind = "2001:db8:64::c000:221";
