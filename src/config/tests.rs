@@ -627,6 +627,11 @@ fn what_cannot_be_meant_draws_a_warning() {
         (format!("{tls}{redirect}"), "5:12", "over https it redirects to itself"),
         (staff.to_owned(), "1:7", "this method never recognises a client"),
         (counted.to_owned(), "3:9", "no client has the dimension it counts by"),
+        (
+            "[client-ip]\nnat64 = \"2001:db8::/32\"\n[[route]]\nto = \"echo\"\ndeny = \"2001:db8:0:9::/64\"\n".to_owned(),
+            "5:8",
+            "`nat64` turns them into IPv4 addresses",
+        ),
         (sticky.to_owned(), "3:10", "so no client keeps its upstream"),
         (hashed.to_owned(), "3:11", "so no client keeps its server"),
         (plain.to_owned(), "3:12", "no listener of this gateway serves https on port 443"),

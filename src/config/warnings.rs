@@ -8,13 +8,14 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use auth::MethodKind;
 use gateway::service::config::ListenerConfig;
 use http::Method;
+use ipnet::IpNet;
 use net::listening::Bind;
 use policy::definition::{ActionDefinition, Dimension, LimitOrigin, MatchesDefinition, RouteDefinition};
 use policy::matching::domain::definition::VerdictDefinition;
 use upstream::config::{ConfiguredServer, ServerLocation};
 
 use super::load::context::Context;
-use super::load::report::{DefinitionSpans, quoted};
+use super::load::report::{DefinitionSpans, SourceSpan, quoted};
 use super::settings::{Config, NO_SUCH_TIER, instead_of_tier};
 
 /// Reports all warnings about the whole.
@@ -27,6 +28,23 @@ pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans)
     upstreams_of_routes(ctx, config, places);
     domains_without_grpc(ctx, config, places);
     unknown_tiers(ctx, config, places);
+    translators_in_lists(ctx, config, places);
+}
+
+/// Lists that name addresses behind a translator of `client-ip.nat64`: its clients have other ones.
+fn translators_in_lists(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
+    let warn = |networks: &[IpNet], place: Option<SourceSpan>| {
+        let is_translators = networks.iter().any(|network| config.client_ip.nat64.has(network));
+        let message = "no client has these addresses: `nat64` turns them into IPv4 addresses";
+        ctx.warn(place.filter(|_| is_translators), message, "write the IPv4 addresses or ranges");
+    };
+    for (route, fields) in config.routes.iter().zip(&places.routes) {
+        warn(route.access.addresses.allow.all(), fields.place("allow"));
+        warn(route.access.addresses.deny.all(), fields.place("deny"));
+    }
+    for (policy, fields) in config.policies.iter().zip(&places.policies) {
+        warn(&policy.exempt.networks, fields.place("exempt"));
+    }
 }
 
 /// Authentication methods that give every client a tier that does not exist.

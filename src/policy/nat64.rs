@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use ipnet::Ipv6Net;
+use ipnet::{IpNet, Ipv6Net};
 
 use crate::RouteTable;
 
@@ -19,6 +19,11 @@ impl Nat64 {
     /// `prefixes` have lengths of which `is_length` holds.
     pub fn new(prefixes: Vec<Ipv6Net>) -> Nat64 {
         Nat64(prefixes)
+    }
+
+    /// Whether addresses of a network are behind one of these translators.
+    pub fn has(&self, network: &IpNet) -> bool {
+        matches!(network, IpNet::V6(network) if self.0.iter().any(|prefix| prefix.contains(network)))
     }
 
     /// The table for clients behind these translators, whoever names their addresses.

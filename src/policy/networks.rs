@@ -13,6 +13,10 @@ impl Networks {
         self.0.is_empty()
     }
 
+    pub fn all(&self) -> &[IpNet] {
+        &self.0
+    }
+
     /// The range that contains an address.
     pub fn containing(&self, address: IpAddr) -> Option<IpNet> {
         covering(&self.0, address, IpNet::network)
