@@ -330,7 +330,7 @@ impl Lease {
 
     /// Units spent since the last grant, without those that requests waited for. Negative if a request did not take what
     /// it had waited for, or was refunded.
-    fn spent(&self) -> f64 {
+    pub(super) fn spent(&self) -> f64 {
         self.spent_of(self.0.last_grant())
     }
 
@@ -388,7 +388,7 @@ impl Lease {
 
 /// How much of `spent` would have refilled since the last report if Redis had known of it: what was due to this node, less the
 /// most that was due before it was spent, because that would have found the bucket full.
-fn refilled(lease: &mut Lease, plan: &Plan, spent: f64, now_ns: u64) -> f64 {
+pub(super) fn refilled(lease: &mut Lease, plan: &Plan, spent: f64, now_ns: u64) -> f64 {
     if lease.0.epoch() == 0 || lease.0.has(Flag::Fallback) || lease.0.rate() == 0.0 {
         return 0.0;
     }
