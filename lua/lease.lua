@@ -213,17 +213,17 @@ local function lease_open_changed(saved, is_release, plan)
   if new_refill < refill then slower = new_refill / refill end
   -- Of what they hold, nodes keep a share as large as that of the limit; the rest is here. What is too old to be spent may
   -- be returned as far as the bucket has not refilled in its place.
-  local aging, held = out_before, out + promised * since_s
-  if 0 > held then held = 0 end
-  if is_aged or not (at_us - begins_us < fifth_us + 10000) then aging = min(aging, max(old_burst - held - level, 0)) end
-  local freed = (out + aging) * (1 - smaller) + promised * since_s * (1 - slower)
-  freed = max(0, min(freed, old_burst - level))
+  local aging, accrued = out_before, promised * since_s
+  local lent = out + accrued
+  if is_aged or not (at_us - begins_us < fifth_us + 10000) then aging = min(aging, max(old_burst - max(lent, 0) - level, 0)) end
+  local freed = max(0, min((lent + aging) * (1 - smaller), old_burst - level))
   -- No limit was ever that far above this one.
   if old_ns == new_ns and level + freed - less < -deepest * new_burst then return lease_adopt(plan) end
   local outgrown = less > 0 and old_ns == new_ns and level + freed < less and old or nil
   if not outgrown then
     lease_adopt(plan)
-    level, promised, out, out_before = level + freed, promised * slower, out * smaller, out_before * smaller
+    level, promised, out = level + freed, promised * slower, lent * smaller - accrued * slower
+    out_before = out_before * smaller
     calm = 0
     -- What another period's limit does not hold is forgiven; a debt is not.
     local debt, spent = max(-level, 0), old_burst - level

@@ -207,7 +207,7 @@ end
 function token_bucket.open(state)
   local plan, old = state.plan
   state.missing, state.until_s, state.is_scaled, old = read(state.key, plan)
-  if old then state.less, state.holds, state.plan = old.units - plan.units, plan.units, old end
+  if old then state.less, state.holds, state.plan, state.under = old.units - plan.units, plan.units, old, plan end
 end
 
 function token_bucket.wait(state, cost)
@@ -220,6 +220,11 @@ end
 function token_bucket.left(state)
   local plan, missing = state.plan, state.missing
   if missing == 0 then return plan.units, 0 end
+  if state.less and missing > state.holds * plan.unit then
+    -- It refills as before until it fits, and as slowly as under the plan of now from then on.
+    local under = state.under
+    return 0, refilled_us(plan, missing - state.holds * plan.unit) + ceil(under.whole / under.refill) * under.quantum_us
+  end
   local units = (plan.whole - missing) / plan.unit
   return units > 0 and units - units % 1 or 0, refilled_us(plan, missing)
 end

@@ -192,7 +192,15 @@ impl State {
             return None;
         }
         let answer = if cost > new.capacity() { Answer::Never } else { fits(cost).answer() };
-        Some(Outcome::new(answer, 0, whole.reset_ns))
+        let reset_ns = match (old.algorithm(), whole.answer()) {
+            // It refills as before until it fits, and as slowly as under the new limit from then on.
+            (Algorithm::TokenBucket | Algorithm::LeakyBucket, Answer::Later { retry_after_ns }) => {
+                let empty = State::spent(new, now_ns).take(new, 0, now_ns).1;
+                retry_after_ns.saturating_add(empty.reset_ns)
+            }
+            _ => whole.reset_ns,
+        };
+        Some(Outcome::new(answer, 0, reset_ns))
     }
 
     /// What is missing, as a fraction (missing, whole); more than the whole if it is in debt.
@@ -348,6 +356,14 @@ mod tests {
             let Some(outcome) = state.outgrown(&high, &low, cost, now) else { panic!("it holds more") };
             prop_assert_eq!(outcome.remaining, 0);
             let at = now + later;
+            // Whole as the lower limit says, once it fits: the reset that is told then is no later one.
+            let room = state.take(&high, high.capacity() - low.capacity(), now).1.answer();
+            if let (Answer::Later { retry_after_ns }, false) = (room, algorithm == Algorithm::SlidingWindow) {
+                let fits = now + retry_after_ns + 2;
+                let then = state.rescale(&high, &low, fits).take(&low, 0, fits).1;
+                let apart = (fits + then.reset_ns).abs_diff(now + outcome.reset_ns);
+                prop_assert!(apart <= 1_000_000, "{:?} {:?}", outcome, then);
+            }
             match outcome.answer() {
                 Answer::Admitted => prop_assert!(false, "nothing is left"),
                 Answer::Never => prop_assert!(cost > low.capacity()),

@@ -14,6 +14,11 @@ impl Lease {
         self.0.has(Flag::Fallback)
     }
 
+    /// Whether it is a fallback bucket and Redis was down meanwhile, not only slow.
+    pub fn was_away(&self) -> bool {
+        self.0.has(Flag::Fallback) && self.0.has(Flag::Fresh)
+    }
+
     /// Takes `cost` from this node's share of the limit among `nodes` (0: it has none). Never returns `LeaseAnswer::Ask`.
     /// Call it after `take`, which has counted the demand. `is_away`: Redis is down; else it is slow, lends to other nodes
     /// meanwhile, and is told everything that is spent here.
@@ -28,6 +33,9 @@ impl Lease {
         let ceiling = Ceiling::new(&plan.quota, nodes, is_away);
         if !self.0.has(Flag::Fallback) {
             self.begin(plan, &ceiling, now_ns);
+        }
+        if is_away {
+            self.0.raise(Flag::Fresh);
         }
         // The later of both, because threads read the clock slightly apart and the same time must not refill twice.
         let now_ns = now_ns.max(self.0.end_ns());
@@ -157,6 +165,7 @@ impl Lease {
         self.0.set_deny_until_ns(now_ns);
         self.0.set_lease(rate, 0);
         self.0.lower(Flag::InFlight);
+        self.0.lower(Flag::Fresh);
         self.0.raise(Flag::Fallback);
         self.0.raise(Flag::Known);
     }

@@ -84,10 +84,12 @@ impl Change {
         }
     }
 
-    /// Units that are held, and those left in Redis: of a lower limit a share of what was held, and no more than it leaves.
-    fn units(&self, held: f64, level: f64) -> (f64, f64) {
-        let kept = if held > 0.0 { held * self.smaller } else { held };
-        let level = level + self.more + (held - kept);
+    /// Units that are held, and those left in Redis: of a lower limit a share of what was lent, less what was spent of that and has
+    /// not refilled; no larger a share of what was held, and no more than the limit leaves.
+    fn units(&self, lent: f64, (spent, refilled): (f64, f64), level: f64) -> (f64, f64) {
+        let share = if lent > 0.0 { lent * self.smaller } else { lent };
+        let kept = (share - spent + refilled).min(((lent - spent) * self.smaller).max(0.0));
+        let level = level + self.more + (lent - share);
         let dropped = if self.more < 0.0 { (-level).min(kept).max(0.0) } else { 0.0 };
         (kept - dropped, level + dropped)
     }
@@ -97,7 +99,7 @@ impl Grant {
     /// What it is worth under a limit that has changed since it was asked for.
     pub fn under(&self, old: &Plan, new: &Plan) -> Grant {
         let change = Change::between(old, new);
-        let (tokens, level) = change.units(self.tokens, self.level);
+        let (tokens, level) = change.units(self.tokens, (0.0, 0.0), self.level);
         Grant { tokens, rate: self.rate * change.rate, level, ..*self }
     }
 }
@@ -277,20 +279,29 @@ impl Lease {
         }
         let change = Change::between(old, new);
         let before = self.held(now_ns);
+        let unit = UNIT as f64;
+        let held = before as f64 / unit;
+        // A window has counted as spent all that it lent.
+        let is_bucket = new.quota.algorithm() == Algorithm::TokenBucket;
+        let spent = if is_bucket { self.spent().max(0.0) } else { 0.0 };
+        // What a bucket that is nearly full has refilled in its place, the next report would have told.
+        let is_full = change.smaller < 1.0 && self.0.level() * 2.0 >= old.quota.capacity() as f64;
+        let refilled = if is_bucket && is_full { upkeep::refilled(self, old, spent, now_ns) } else { 0.0 };
+        let (lent, granted) = (held + spent, self.0.last_grant());
         // Ended sooner, because under a shorter epoch Redis promises the rate anew before the old one would have ended.
         let sooner_ns = old.sharing.epoch_ns.saturating_sub(new.sharing.epoch_ns);
         self.0.set_end_ns(self.0.end_ns().min(self.0.end_ns().saturating_sub(sooner_ns).max(now_ns)));
-        let unit = UNIT as f64;
-        let (held, level) = change.units(before as f64 / unit, self.0.level());
+        let (kept, level) = change.units(lent, (spent, refilled), self.0.level());
         if self.0.epoch() != 0 {
             self.0.set_lease(self.0.rate() * change.rate, self.0.epoch());
         }
-        let dropped = before as f64 / unit - held;
+        let dropped = held - kept;
         let kept = before.saturating_sub((dropped * unit) as i64);
         self.0.set_balance(self.0.balance().saturating_add(kept.saturating_sub(self.held(now_ns))));
         self.0.set_level(level);
-        // Redis counts as large a share of what it has lent.
-        self.0.set_last_grant(self.0.last_grant() * change.smaller);
+        // Redis counts as large a share of what it has lent, and of what has accrued the part that the new rate had accrued.
+        let accrued = if is_bucket { lent - granted } else { 0.0 };
+        self.0.set_last_grant(granted * change.smaller + accrued * (change.smaller - change.rate));
         self.0.set_excess(f64::MAX);
     }
 

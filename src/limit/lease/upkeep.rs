@@ -117,6 +117,7 @@ impl Lease {
             // Redis is back; what fallback spent since the renewal was sent is a debt.
             let owed = self.0.level();
             self.0.lower(Flag::Fallback);
+            self.0.lower(Flag::Fresh);
             self.0.set_lease(0.0, 0);
             self.0.set_balance((-owed * UNIT as f64) as i64);
         }
@@ -146,6 +147,16 @@ impl Lease {
             self.0.lower(Flag::Overdrawn);
         }
         self.0.raise(Flag::Known);
+    }
+
+    /// Takes out the units that it owes, to be reported apart from its renewals.
+    pub fn take_owed(&mut self, now_ns: u64) -> f64 {
+        let owed = self.held(now_ns).min(0).saturating_neg();
+        let units = owed as f64 / UNIT as f64;
+        self.0.set_balance(self.0.balance().saturating_add(owed));
+        // They are not left either.
+        self.0.set_level(self.0.level().min((self.0.level() - units).max(0.0)));
+        units
     }
 
     /// The end of a lease that Redis gave without a life, because its window ends in less than a lease's age. It does not
@@ -319,7 +330,7 @@ impl Lease {
 
     /// Units spent since the last grant, without those that requests waited for. Negative if a request did not take what
     /// it had waited for, or was refunded.
-    fn spent(&self) -> f64 {
+    pub(super) fn spent(&self) -> f64 {
         self.spent_of(self.0.last_grant())
     }
 
@@ -377,7 +388,7 @@ impl Lease {
 
 /// How much of `spent` would have refilled since the last report if Redis had known of it: what was due to this node, less the
 /// most that was due before it was spent, because that would have found the bucket full.
-fn refilled(lease: &mut Lease, plan: &Plan, spent: f64, now_ns: u64) -> f64 {
+pub(super) fn refilled(lease: &mut Lease, plan: &Plan, spent: f64, now_ns: u64) -> f64 {
     if lease.0.epoch() == 0 || lease.0.has(Flag::Fallback) || lease.0.rate() == 0.0 {
         return 0.0;
     }

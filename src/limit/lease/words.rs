@@ -185,7 +185,7 @@ pub(super) enum Flag {
     Owing = 32,
     /// Redis counts the last measured demand.
     Reported = 64,
-    /// Its epoch is the first after a time without a lease.
+    /// Its epoch is the first after a time without a lease. In fallback: Redis was down, not only slow.
     Fresh = 128,
 }
 

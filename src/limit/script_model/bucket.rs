@@ -233,11 +233,11 @@ fn open_any(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
     let slower = if r.refill < old.refill { r.refill / old.refill } else { 1.0 };
     // Of what they hold, nodes keep a share as large as that of the limit; the rest is here. What is too old to be spent may
     // be returned as far as the bucket has not refilled in its place.
-    let held = (s.out + s.promised * (s.since_us / 1e6)).max(0.0);
-    let missing = (burst - held - s.level).max(0.0);
+    let accrued = s.promised * (s.since_us / 1e6);
+    let lent = s.out + accrued;
+    let missing = (burst - lent.max(0.0) - s.level).max(0.0);
     let aging = if open.is_aged { s.out_before.min(missing) } else { s.out_before };
-    let freed = (s.out + aging) * (1.0 - smaller) + s.promised * (s.since_us / 1e6) * (1.0 - slower);
-    let freed = freed.min(burst - s.level).max(0.0);
+    let freed = ((lent + aging) * (1.0 - smaller)).min(burst - s.level).max(0.0);
     if period_ns == r.period_ns && s.level + freed - less < -DEEPEST * r.burst {
         // No limit was ever that far above this one: nothing is left.
         let mut nothing = self::open(None, now_us, r);
@@ -249,7 +249,7 @@ fn open_any(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
     }
     s.level += freed;
     (s.promised, s.calm) = (s.promised * slower, 0.0);
-    (s.out, s.out_before) = (s.out * smaller, s.out_before * smaller);
+    (s.out, s.out_before) = (lent * smaller - accrued * slower, s.out_before * smaller);
     // What another period's limit does not hold is forgiven; a debt is not.
     let (debt, spent) = ((-s.level).max(0.0), burst - s.level);
     s.level = (r.burst - spent.min(r.burst + debt)).max(-DEEPEST * r.burst);

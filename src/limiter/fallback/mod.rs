@@ -88,16 +88,18 @@ impl Fallback {
     ) -> ChargeOutcome {
         let fleet = &self.fleet;
         decision.tier = DecidingTier::Fallback;
-        // A Redis that is only late is not down.
-        let is_late = fleet.link.answers(charge.key) && !Fleet::is_advanced(plan);
         let is_permit = plan.quota.algorithm() == Algorithm::Concurrency;
-        match if is_late { WhenDown::Local } else { plan.sharing.when_down } {
+        let denies = plan.sharing.when_down == WhenDown::Deny;
+        // It answers nearly always in time, and may have given the units to others.
+        let is_in_doubt = denies && fleet.link.is_quick(charge.key);
+        // A Redis that is only late is not down. But a client whose lease it has not answered for is not over its limit.
+        let is_late = fleet.link.answers(charge.key) && !Fleet::is_advanced(plan);
+        match if is_late && (is_permit || !is_in_doubt) { WhenDown::Local } else { plan.sharing.when_down } {
             WhenDown::Deny => {
                 decision.is_redis_down |= !charge.shadow;
                 (ChargeState::Refused, down())
             }
-            // It answers nearly always in time, and may have given the units to others.
-            _ if is_late && plan.sharing.when_down == WhenDown::Deny && fleet.link.is_quick(charge.key) => {
+            _ if is_late && is_in_doubt => {
                 (ChargeState::Refused, Outcome::new(Answer::Later { retry_after_ns: ASK_RETRY_NS }, 0, 0))
             }
             when_down if is_permit => {

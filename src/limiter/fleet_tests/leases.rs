@@ -251,6 +251,59 @@ fn a_lowered_limit_holds_at_once_on_every_node() {
     assert!((60..=110).contains(&admitted), "{admitted} of a hundred");
 }
 
+/// Units that a node has spent and not yet reported are not among those that a lower limit leaves in Redis.
+#[test]
+fn what_nodes_have_spent_of_a_lowered_bucket_stays_spent() {
+    let positive = |number| NonZeroU64::new(number).expect("tests give no zero");
+    let of = |limit, burst, seconds: u64| {
+        Quota::new(Algorithm::TokenBucket, positive(limit), positive(seconds * SECOND), positive(burst))
+    };
+    // High and low limit and burst, period, spent.
+    for (high, low, seconds, spent) in [
+        ((100_000, 100_000), (1_000, 1_000), 3_600, 900),
+        ((100_000, 100_000), (20_000, 20_000), 3_600, 2_000),
+        ((1_000, 1_000), (500, 500), 1, 300),
+        ((1_000, 1_000), (100, 1_000), 1, 300),
+        ((1_000, 1_000), (1_000, 500), 1, 300),
+        ((10_000, 10_000), (2_000, 2_000), 60, 1_500),
+    ] {
+        for spenders in [1, 2] {
+            let desk = Arc::new(FakeRedis::default());
+            let nodes = [node(&desk), node(&desk)];
+            let charge = |(limit, burst)| {
+                let quota = of(limit, burst, seconds);
+                let sharing = Sharing::new(&quota, 0.01, WhenDown::Local);
+                let ids = nodes.each_ref().map(|node| {
+                    let plans = node.fleet().expect("a fleet's node").plans();
+                    plans.id(Plan { policy: "p".into(), quota, sharing })
+                });
+                ids.map(|plan| Charge { plan: Some(plan), ..Charge::one(Key::new(7), quota) })
+            };
+            let (before, after) = (charge(high), charge(low));
+            let step_ns = SECOND / 10 / spent;
+            for turn in 0..spent {
+                let index = (turn % spenders) as usize;
+                let now_ns = NOW + turn * step_ns;
+                assert!(decide(&nodes[index], &desk, &[before[index]], now_ns).is_admitted());
+            }
+            let now_ns = NOW + SECOND / 10;
+            let ask = |turn: &u64| {
+                let index = (turn % 2) as usize;
+                decide(&nodes[index], &desk, &[after[index]], now_ns).is_admitted()
+            };
+            let admitted = (0..3 * low.1).filter(ask).count() as u64;
+            // What may have refilled meanwhile, as each node and Redis see it, and the unit that each may owe.
+            let refilled = (high.0 / 10 / seconds + 1) * (spenders + 1);
+            let right = low.1 - spent;
+            let name = format!(
+                "{high:?} to {low:?} in {seconds} s, {spent} spent on {spenders}: {admitted} of {right}"
+            );
+            assert!(admitted <= right + refilled + 2, "{name}");
+            assert!(admitted >= right - right / 20 - 2, "{name}");
+        }
+    }
+}
+
 /// What a lower limit does not hold runs off as under the old one, and clients are told that, as by a node alone.
 #[test]
 fn a_lowered_bucket_tells_when_it_admits_again() {

@@ -90,7 +90,7 @@ impl Leases {
         let (leases, sent) = (Arc::clone(self), release.clone());
         let done = move |answer: Result<Reply, LinkError>, now_ns| {
             if let Ok(Reply::Grant(grant)) = &answer
-                && leases.is_fallback(key)
+                && leases.was_away(key)
             {
                 leases.forgive(&sent, grant);
             }
@@ -103,9 +103,27 @@ impl Leases {
         self.fleet.link.send(Op::Renew(release), Box::new(done));
     }
 
-    /// Whether a key is decided without Redis.
-    fn is_fallback(&self, key: Key) -> bool {
-        self.table.peek(key).is_some_and(|(_, share)| share.is_fallback())
+    /// Whether a key has been decided without Redis because that was down.
+    fn was_away(&self, key: Key) -> bool {
+        self.table.peek(key).is_some_and(|(_, share)| share.was_away())
+    }
+
+    /// Reports what was spent in an outage and the renewal that ended it does not tell, because it was on its way since before.
+    fn report_untold(self: &Arc<Self>, key: Key, plan: &Arc<Plan>, now_ns: u64) {
+        let owed = self.table.change_known(key, |_, share| share.take_owed(now_ns)).unwrap_or(0.0);
+        if owed <= 0.0 {
+            return;
+        }
+        let report = Renewal::report(key, Arc::clone(plan), owed);
+        let (leases, told) = (Arc::clone(self), report.clone());
+        let done = move |answer, _| match answer {
+            Ok(Reply::Grant(grant)) => leases.forgive(&told, &grant),
+            Ok(_) => {}
+            Err(_) => {
+                let _ = leases.table.change_known(key, |_, share| share.take_back(&told, false));
+            }
+        };
+        self.fleet.link.send(Op::Renew(report), Box::new(done));
     }
 
     /// Refunds the part of an outage's report that brought a bucket below empty: the nodes together can have admitted twice
@@ -156,7 +174,7 @@ impl Leases {
             Ok(_) => (None, false),
             Err(why) => (None, why.is_undone()),
         };
-        let was_alone = self.is_fallback(key);
+        let was_away = self.was_away(key);
         let known = self.table.change_known(key, |under, share| match &grant {
             Some(grant) if under != leased.plan_id => {
                 // A denial under the old limit does not hold, because the limit changed while this was in flight.
@@ -167,8 +185,9 @@ impl Leases {
             Some(grant) => share.granted(renewal, grant, sent_ns),
             None => share.lost(renewal, is_unheard),
         });
-        if let Some(grant) = grant.filter(|_| was_alone) {
+        if let Some(grant) = grant.filter(|_| was_away) {
             self.forgive(renewal, &grant);
+            self.report_untold(key, plan, now_ns);
         }
         // Units granted to a key without a slot: they can only go to the requests that wait now.
         let mut loose = if known.is_none() { grant.map_or(0.0, |grant| grant.tokens) } else { 0.0 };
