@@ -206,7 +206,9 @@ fn given_twice(text: &str, start: usize, line: &str, key: &str) -> (String, Stri
 fn other_language(text: &str) -> &'static str {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     match lines.next() {
-        Some(line) if line.starts_with('{') => "this looks like JSON; write TOML: `[listener.main]`",
+        Some(line) if line.starts_with('{') || line == "[" || line.replace(' ', "").starts_with("[{") => {
+            "this looks like JSON; write TOML: `[listener.main]`"
+        }
         Some(line) if line.ends_with(['{', ';']) && !line.contains('=') => {
             "this looks like nginx or Caddy: `sluicegate migrate nginx FILE` converts a file of nginx"
         }

@@ -877,6 +877,8 @@ fn the_hint_of_a_bare_limit_and_of_another_language_can_be_followed() {
     }
     for (text, language) in [
         ("{ \"listener\": {} }", "looks like JSON"),
+        ("[\n  { \"listener\": {} }\n]", "looks like JSON"),
+        ("[ {\"listener\": {} }]", "looks like JSON"),
         ("# ours\nlistener:\n  main:\n    bind: a\n", "looks like YAML"),
         ("---\nworkers: 2\n", "looks like YAML"),
         ("http {\n  server {\n", "looks like nginx or Caddy"),
@@ -1979,6 +1981,18 @@ fn a_value_in_the_place_of_a_table_stands_for_one_of_its_keys() {
 }
 
 #[test]
+fn a_misspelt_section_is_told_once_and_not_where_its_name_is_used() {
+    for (section, used) in [
+        ("[polcy.a]\nby = [\"ip\"]\nlimit = \"5/s\"", "to = \"echo\"\nlimit = \"a\""),
+        ("[upstrem.a]\nservers = \"http://b\"", "to = \"a\""),
+        ("[ath.a]\nkind = \"api-key\"", "to = \"echo\"\nauth = \"a\""),
+    ] {
+        let said = said(&format!("{section}\n[[route]]\n{used}"));
+        assert!(said.contains("unknown key") && said.matches("error: ").count() == 1, "{said}");
+    }
+}
+
+#[test]
 fn sections_of_another_program_are_told_with_what_is_in_them() {
     let nginx =
         "[[server]]\nlisten = 80\nserver_name = \"a\"\n[[server.location]]\nproxy_pass = \"http://b\"";
@@ -1998,7 +2012,7 @@ fn sections_of_another_program_are_told_with_what_is_in_them() {
                 "write `[[route]]`",
                 "write `host = ",
                 "write `[upstream.NAME]`",
-                "write `balance = ",
+                "write `servers = ",
             ],
         ),
         (kong, &["`[upstream.NAME]`", "write `servers = ", "write `[[route]]`", "write `path = "]),
