@@ -540,12 +540,12 @@ impl RequestExplanation {
         if let Some(refused) = &self.refused {
             lines.push(format!("refused  {refused}"));
         }
-        lines.join("\n") + "\n"
+        config::hidden(&(lines.join("\n") + "\n"))
     }
 
     /// The explanation for programs; `text` is [`RequestExplanation::to_text`], which `sluicegate explain` prints.
     pub fn to_json(&self) -> serde_json::Value {
-        json!({
+        without_secrets(json!({
             "listener": self.listener,
             "route": self.route,
             "goes-to": self.goes_to,
@@ -560,7 +560,20 @@ impl RequestExplanation {
             "blocked": self.blocked.as_ref().map(OverrideView::to_json),
             "refused": self.refused,
             "text": self.to_text(),
-        })
+        }))
+    }
+}
+
+/// The same with a mask in its texts for each secret of the configuration, which a redirect or a rewritten path may hold.
+fn without_secrets(shown: serde_json::Value) -> serde_json::Value {
+    use serde_json::Value;
+    match shown {
+        Value::String(text) => config::hidden(&text).into(),
+        Value::Array(values) => values.into_iter().map(without_secrets).collect(),
+        Value::Object(fields) => {
+            fields.into_iter().map(|(name, value)| (name, without_secrets(value))).collect()
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => shown,
     }
 }
 

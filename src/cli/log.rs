@@ -1,5 +1,6 @@
 //! The process's own log, on standard error: one line an event. What a value holds that others wrote (an authority, a name
-//! server, a client) begins no line of its own and steers no terminal. The access log goes through `record`.
+//! server, a client) begins no line of its own and steers no terminal. Secrets of the configuration are masked. The access
+//! log goes through `record`.
 
 use std::fmt::{self, Debug, Write};
 use std::io::IsTerminal;
@@ -50,7 +51,7 @@ fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt::Resu
         true => write!(writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m")?,
         false => write!(writer, "{name}=")?,
     }
-    let text = format!("{value:?}");
+    let text = config::hidden(&format!("{value:?}"));
     let mut escaped = EscapedWriter { writer, has_lines };
     // Otherwise it is not seen where a value ends and the next field begins.
     match !has_lines && text.contains(char::is_whitespace) && !is_quoted(&text) {

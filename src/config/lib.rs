@@ -44,7 +44,7 @@ pub use keys::schema::schema;
 pub use limits::counted_key::counted_as;
 pub use load::definition::{Definition, LoadedConfig};
 pub use load::files::Files;
-pub use load::mask::{MASK, is_secret_name};
+pub use load::mask::{MASK, hidden, is_secret_name};
 pub use load::report::{Errors, Report, Subject};
 pub use process::log::log_filter;
 pub use process::node::{NODE_NAME_BYTES_MAX, is_node_name};
@@ -75,7 +75,8 @@ pub fn load(path: &Path) -> Result<LoadedConfig, Errors> {
 /// Everything that is wrong with its text.
 pub fn from_text(name: &str, text: &str) -> Result<LoadedConfig, Errors> {
     let variables: Variables<'_> = &|name| std::env::var(name).ok();
-    compiled(read_sources(vec![load::source::of_text(name, text)], Vec::new(), variables)?)
+    let sources = vec![load::source::of_text(name, text)];
+    compiled(read_sources(sources, Vec::new(), Secrets::default(), variables)?)
 }
 
 /// What a definition compiles to, with its warnings.
@@ -90,9 +91,11 @@ pub fn compiled(mut definition: Definition) -> Result<LoadedConfig, Errors> {
 fn read_sources(
     sources: Vec<Source>,
     findings: Vec<Finding>,
+    secrets: Secrets,
     variables: Variables<'_>,
 ) -> Result<Definition, Errors> {
-    let (definitions, findings, secrets) = parse(&sources, findings, variables);
+    let (definitions, findings, secrets) = parse(&sources, findings, secrets, variables);
+    secrets.remember();
     let mut report = Report::new(sources, findings, secrets);
     match definitions {
         Some((config, places)) => {
@@ -103,13 +106,15 @@ fn read_sources(
     }
 }
 
-/// Parses the files and reads their definitions. `findings` are the errors of files that could not be read.
+/// Parses the files and reads their definitions. `findings` are the errors of files that could not be read, `secrets` what
+/// names them.
 fn parse(
     sources: &[Source],
     findings: Vec<Finding>,
+    secrets: Secrets,
     variables: Variables<'_>,
 ) -> (Option<(Config, DefinitionSpans)>, Vec<Finding>, Secrets) {
-    let ctx = Context::new(sources, variables, findings);
+    let ctx = Context { secrets: secrets.into(), ..Context::new(sources, variables, findings) };
     let mut parsed = Vec::with_capacity(sources.len());
     for (file, source) in sources.iter().enumerate() {
         match DeTable::parse(&source.text) {
@@ -201,7 +206,9 @@ fn given_twice(text: &str, start: usize, line: &str, key: &str) -> (String, Stri
 fn other_language(text: &str) -> &'static str {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     match lines.next() {
-        Some(line) if line.starts_with('{') => "this looks like JSON; write TOML: `[listener.main]`",
+        Some(line) if line.starts_with('{') || line == "[" || line.replace(' ', "").starts_with("[{") => {
+            "this looks like JSON; write TOML: `[listener.main]`"
+        }
         Some(line) if line.ends_with(['{', ';']) && !line.contains('=') => {
             "this looks like nginx or Caddy: `sluicegate migrate nginx FILE` converts a file of nginx"
         }

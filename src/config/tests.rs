@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use proptest::prelude::{Just, Strategy, any, prop_oneof, proptest};
 
+use super::load::mask::Secrets;
 use super::load::report::Source;
 use super::load::source;
 use super::{Config, Definition, LoadedConfig, MASK, Subject, compiled, read_sources};
@@ -46,7 +47,8 @@ fn sources(texts: &[&str]) -> Vec<Source> {
 }
 
 fn defined(texts: &[&str]) -> Result<Definition, String> {
-    read_sources(sources(texts), Vec::new(), &variables).map_err(|errors| errors.to_string())
+    read_sources(sources(texts), Vec::new(), Secrets::default(), &variables)
+        .map_err(|errors| errors.to_string())
 }
 
 fn load(texts: &[&str]) -> Result<LoadedConfig, String> {
@@ -76,7 +78,7 @@ fn filled(effective: &str) -> String {
 /// What is said of a wrong configuration.
 fn said(text: &str) -> String {
     match load(&[text]) {
-        Ok(loaded) => panic!("this is valid: {:?}", loaded.config),
+        Ok(loaded) => panic!("{text}\nthis is valid: {:?}", loaded.config),
         Err(errors) => errors,
     }
 }
@@ -576,6 +578,9 @@ fn secrets_never_show() {
         "[listener.a]\nbind = \"${SECRET}\"\nhttp = \"${SECRET}\"\ntimeouts = { idle = \"${SECRET}\" }",
         "[client-ip]\ntrust = \"${SECRET}\"\nheader = \"${SECRET}\"\n[limits]\nmemory = \"${SECRET}\"",
         "include = \"${SECRET}*/x\"",
+        "[trace]\notlp = \"http://hunter2@h\"",
+        "[upstream.a]\nservers = \"hunter2@h:80\"",
+        "[redis]\nurl = \"hunter2@h\"",
     ] {
         let said = match load(&[text]) {
             Ok(loaded) => loaded.report.to_string(),
@@ -583,6 +588,20 @@ fn secrets_never_show() {
         };
         assert!(!said.contains("hunter2"), "{text}\n{said}");
     }
+}
+
+#[test]
+fn the_name_of_an_included_file_is_not_shown_if_it_is_a_secret() {
+    let folder = std::env::temp_dir().join(format!("sluicegate-included-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("made");
+    std::fs::write(folder.join("name"), "hunter2").expect("written");
+    let main = folder.join("gateway.toml");
+    std::fs::write(&main, "include = [\"${file:name}\"]\n[[route]]\nto = \"echo\"\n").expect("written");
+    let said = || super::read(&main).and_then(compiled).expect_err("it is wrong").to_string();
+    assert!(said().contains("cannot read ") && !said().contains("hunter2"), "{}", said());
+    std::fs::write(folder.join("hunter2"), "pth = 1").expect("written");
+    assert!(said().contains("unknown key `pth`") && !said().contains("hunter2"), "{}", said());
+    std::fs::remove_dir_all(folder).expect("cleaned");
 }
 
 #[test]
@@ -769,7 +788,7 @@ fn literal_secrets_and_open_admins_draw_warnings() {
     let loaded = load(&["[admin]\ntoken = \"hunter2\"\nbind = \"0.0.0.0:1\""]).expect("it is valid");
     let said = loaded.report.to_string();
     assert!(said.starts_with("warning: `token` is written in plain text\n --> gateway.toml:2:9\n"), "{said}");
-    assert!(said.contains("2 | token = \"*******\"\n"), "{said}");
+    assert!(said.contains("2 | token = \"********\"\n"), "{said}");
     let certificates = "[admin]\nbind = \"0.0.0.0:1\"\ncerts = [{ cert = \"a.pem\", key = \"a.key\" }]\n\
         client-ca = \"ca.pem\"\nclient-cert = \"require\"\n\
         certificates = [{ name = \"ann\", shows = \"san:uri=spiffe://a/b=c\", role = \"admin\" }]";
@@ -863,6 +882,8 @@ fn the_hint_of_a_bare_limit_and_of_another_language_can_be_followed() {
     }
     for (text, language) in [
         ("{ \"listener\": {} }", "looks like JSON"),
+        ("[\n  { \"listener\": {} }\n]", "looks like JSON"),
+        ("[ {\"listener\": {} }]", "looks like JSON"),
         ("# ours\nlistener:\n  main:\n    bind: a\n", "looks like YAML"),
         ("---\nworkers: 2\n", "looks like YAML"),
         ("http {\n  server {\n", "looks like nginx or Caddy"),
@@ -1083,7 +1104,7 @@ fn a_hint_that_is_followed_is_taken() {
 #[test]
 fn an_error_is_at_the_line_of_its_own_file() {
     let texts = ["workers = 1\n[[route]]\nto = \"echo\"", "\n\nworkrs = 2"];
-    let read = read_sources(sources(&texts), Vec::new(), &variables).and_then(compiled);
+    let read = read_sources(sources(&texts), Vec::new(), Secrets::default(), &variables).and_then(compiled);
     let errors = read.expect_err("a key is misspelt");
     let (place, _) = errors.lines().next().expect("it is there");
     assert_eq!(place, Some((Path::new("conf.d/1.toml"), 3)));
@@ -1965,6 +1986,18 @@ fn a_value_in_the_place_of_a_table_stands_for_one_of_its_keys() {
 }
 
 #[test]
+fn a_misspelt_section_is_told_once_and_not_where_its_name_is_used() {
+    for (section, used) in [
+        ("[polcy.a]\nby = [\"ip\"]\nlimit = \"5/s\"", "to = \"echo\"\nlimit = \"a\""),
+        ("[upstrem.a]\nservers = \"http://b\"", "to = \"a\""),
+        ("[ath.a]\nkind = \"api-key\"", "to = \"echo\"\nauth = \"a\""),
+    ] {
+        let said = said(&format!("{section}\n[[route]]\n{used}"));
+        assert!(said.contains("unknown key") && said.matches("error: ").count() == 1, "{said}");
+    }
+}
+
+#[test]
 fn sections_of_another_program_are_told_with_what_is_in_them() {
     let nginx =
         "[[server]]\nlisten = 80\nserver_name = \"a\"\n[[server.location]]\nproxy_pass = \"http://b\"";
@@ -1984,7 +2017,7 @@ fn sections_of_another_program_are_told_with_what_is_in_them() {
                 "write `[[route]]`",
                 "write `host = ",
                 "write `[upstream.NAME]`",
-                "write `balance = ",
+                "write `servers = ",
             ],
         ),
         (kong, &["`[upstream.NAME]`", "write `servers = ", "write `[[route]]`", "write `path = "]),

@@ -1,7 +1,8 @@
 //! What `explain` says beside what the gateway does with the same request.
 
+use crate::support::gateway::binary;
 use crate::support::redis::{Redis, free_port};
-use crate::support::{Gateway, Response, eventually};
+use crate::support::{Directory, Gateway, Response, eventually};
 
 const CONFIG: &str = r#"
 [client-ip]
@@ -295,4 +296,32 @@ fn explain_reads_a_url_as_curl_does() {
     assert!(mtls["identity"].as_str().is_some_and(|it| it.contains("only a real request shows")), "{mtls}");
     let either = ask(&format!("https://127.0.0.1:{port}/either"));
     assert!(either["identity"].as_str().is_some_and(|it| it.contains("unless certificates")), "{either}");
+}
+
+#[test]
+fn explain_and_the_gateways_log_show_no_secret_of_the_configuration() {
+    let directory = Directory::new();
+    directory.write("hidden", "hunter2\n");
+    let config = "[admin]\nbind = \"127.0.0.1:0\"\n[listener.plain]\nbind = \"127.0.0.1:0\"\n\
+                  [upstream.nowhere]\nservers = \"http://${file:hidden}.invalid\"\n\
+                  [[route]]\npath = \"/old\"\nredirect = { to = \"https://a.example/${file:hidden}\" }\n\
+                  [[route]]\npath = \"/new\"\nto = \"nowhere\"\nrewrite = \"/${file:hidden}/a\"\n";
+    let file = directory.write("gateway.toml", config);
+    let offline = |path: &str| {
+        let mut command = binary();
+        let output = command.args(["explain", "--offline", "GET", path, "--config"]).arg(&file).output();
+        String::from_utf8(output.expect("it starts").stdout).expect("text")
+    };
+    let gateway = Gateway::start_in(directory, config);
+    for (path, shown) in [("/old", "a redirect to https://a.example/********"), ("/new", "as /********/a")] {
+        let explained = gateway.admin(&format!("/v1/explain?method=GET&url={path}")).json();
+        let goes_to = explained["goes-to"].as_str().unwrap_or_default();
+        assert!(goes_to.ends_with(shown) && !explained.to_string().contains("hunter2"), "{explained}");
+        let offline = offline(path);
+        assert!(offline.contains(shown) && !offline.contains("hunter2"), "{offline}");
+    }
+
+    let told = || gateway.stderr().into_iter().find(|line| line.contains("does not resolve"));
+    let line = eventually("the name does not resolve", told);
+    assert!(line.contains("server=********.invalid"), "{line}");
 }

@@ -313,6 +313,42 @@ fn interim_answers_do_not_end_an_exchange() {
 }
 
 #[test]
+fn early_hints_go_to_clients_over_http1_if_the_listener_has_them() {
+    let (tx, rx) = mpsc::channel::<()>();
+    let rx = Mutex::new(rx);
+    let upstream = Upstream::raw(move |stream| {
+        let mut peer = Client::over(stream);
+        while peer.try_head().is_some() {
+            let long = "a".repeat(9_000);
+            for link in ["</a.css>; rel=preload\r\nX-Own: 1", &long] {
+                peer.send(format!("HTTP/1.1 103 Early Hints\r\nLink: {link}\r\n\r\n"));
+            }
+            rx.lock().expect("no test panics with it").recv().expect("the test runs");
+            peer.send("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+        }
+    });
+    let hints = "HTTP/1.1 103 Early Hints\r\nlink: </a.css>; rel=preload\r\n\r\n";
+    for (option, version, is_given) in
+        [("early-hints = true\n", "1.1", true), ("early-hints = true\n", "1.0", false), ("", "1.1", false)]
+    {
+        let gateway = Gateway::start(&format!(
+            "[listener.plain]\nbind = \"127.0.0.1:0\"\n{option}[[route]]\nto = \"http://{}\"\n",
+            upstream.addr()
+        ));
+        let mut client = gateway.client();
+        for _ in 0..2 {
+            client.send(format!("GET / HTTP/{version}\r\nHost: a\r\nConnection: keep-alive\r\n\r\n"));
+            if is_given {
+                // They come while the answer is not there yet.
+                assert_eq!(client.bytes(hints.len()), hints.as_bytes());
+            }
+            tx.send(()).expect("the upstream runs");
+            assert_eq!(client.response().text(), "ok", "{option} {version}");
+        }
+    }
+}
+
+#[test]
 fn a_head_in_single_bytes_is_understood() {
     let upstream = Upstream::ok();
     let gateway = before(&upstream);

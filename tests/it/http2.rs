@@ -96,7 +96,7 @@ fn early_hints_go_on_before_the_answer_unless_the_route_changes_their_fields() {
     tx.send(()).expect("the upstream runs");
     let head = client.until(HEADERS);
     assert!(!text(&head.payload).contains("103") && client.answer(5) == b"ok", "{head:?}");
-    // Whoever speaks HTTP/1.1 gets the answer alone.
+    // Whoever speaks HTTP/1.1 gets the answer alone, unless the listener has `early-hints`.
     tx.send(()).expect("the upstream runs");
     assert_eq!(gateway.get("/a").text(), "ok");
     // A client knows them, too.

@@ -59,9 +59,20 @@ fn add(prefix: &str, fields: &Map<String, Value>, lines: &mut Vec<Vec<String>>) 
         match value {
             Value::Null => {}
             Value::Object(inner) => add(&format!("{prefix}{name}."), inner, lines),
+            Value::Array(values) if values.iter().any(Value::is_object) => lines.extend(
+                values.iter().map(|value| vec![words::plain(&format!("{prefix}{name}")), in_line(value)]),
+            ),
             value => lines.push(vec![words::plain(&format!("{prefix}{name}")), shown(value)]),
         }
     }
+}
+
+/// The fields that an element of a list has.
+fn in_line(value: &Value) -> String {
+    let Some(fields) = value.as_object() else { return shown(value) };
+    let fields = fields.iter().filter(|(_, value)| !value.is_null());
+    let fields = fields.map(|(name, value)| format!("{} {}", words::plain(name), shown(value)));
+    fields.collect::<Vec<_>>().join(", ")
 }
 
 /// A value in one line. What somebody else has written must not steer the terminal.
@@ -124,6 +135,9 @@ mod tests {
         let fields =
             object(json!({ "a": null, "b": ["x", 1], "long": { "c": true }, "d": "\u{1b}[2J\nrow" }));
         assert_eq!(row(&fields), "b       x, 1\nd       \u{fffd}[2J\u{fffd}row\nlong.c  true\n");
+        let violated =
+            json!({ "violated": [{ "limit": 2, "policy": "p", "wait": null }, { "limit": 9 }], "none": [] });
+        assert_eq!(row(&object(violated)), "none      -\nviolated  limit 2, policy p\nviolated  limit 9\n");
         let turned = object(json!({ "claims": { "x\u{202e}": ["\u{2066}y"] } }));
         assert_eq!(row(&turned), "claims.x\u{fffd}  \u{fffd}y\n");
         let page = object(json!({ "items": [{ "who": "ann\u{202e}", "what": { "a\u{200b}": 1 } }] }));

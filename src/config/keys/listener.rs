@@ -53,6 +53,9 @@ sections! {
         "sni": Words(|| words(&SNI)), Value("strict");
         /// requests with `_` in a header name: `"refuse"` answers 400, `"keep"` forwards the header
         "underscores": Words(|| words(&UNDERSCORES)), Value("refuse");
+        /// whether clients over HTTP/1.1 get [early hints](upstream-responses.md#early-hints), too. Some old clients take
+        /// them for the response
+        "early-hints": Bool, Value("false");
         /// `{ from = ["10.0.0.0/8"] }`, with `"unix"` for a Unix socket: connections from these proxies start with a
         /// header of the PROXY protocol, version 1 or 2, which names the client; a connection without the header is
         /// closed

@@ -34,6 +34,8 @@ impl PolicyNames {
         for text in value.texts() {
             let name = if self.0.contains_key(&text.text) {
                 text.text.clone()
+            } else if text.ctx.is_misspelt("policy", &text.text) {
+                continue;
             } else if is_shorthand(&text.text) {
                 shorthands += 1;
                 match self.shorthand(&text, (config, places), named(shorthands)) {

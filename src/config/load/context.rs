@@ -15,6 +15,9 @@ pub(crate) struct Context<'c> {
     pub(crate) secrets: RefCell<Secrets>,
     /// How values are written that their rows alone cannot tell, by their place; keys by that of their table.
     pub(crate) spellings: RefCell<HashMap<SourceSpan, PlaceSpellings>>,
+    /// Names under misspelt sections, which need no error of their own where others use them: the section that is meant,
+    /// and the name.
+    pub(crate) misspelt: RefCell<Vec<(&'static str, String)>>,
     /// Named sections that stand in no file: what other sections write in place.
     pub(crate) made: RefCell<Vec<ImpliedSection>>,
 }
@@ -63,6 +66,7 @@ impl<'c> Context<'c> {
             findings: RefCell::new(findings),
             secrets: RefCell::default(),
             spellings: RefCell::default(),
+            misspelt: RefCell::default(),
             made: RefCell::default(),
         }
     }
@@ -93,6 +97,11 @@ impl<'c> Context<'c> {
             Some((_, before)) => *before = spelling,
             None => notes.push((key, spelling)),
         }
+    }
+
+    /// Whether a section of this name is there, and how it is called is misspelt.
+    pub(crate) fn is_misspelt(&self, section: &str, name: &str) -> bool {
+        self.misspelt.borrow().iter().any(|(meant, found)| *meant == section && found == name)
     }
 
     /// Notes a named section that stands in no file.

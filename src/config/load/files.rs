@@ -4,6 +4,7 @@ use std::path::Path;
 
 use crate::load::definition::Definition;
 use crate::load::expand::Variables;
+use crate::load::mask::Secrets;
 use crate::load::report::{Errors, Finding, Source};
 use crate::load::source;
 use crate::row_document::RowDocument;
@@ -14,13 +15,15 @@ use crate::{compiled, read_sources};
 pub struct Files {
     sources: Vec<Source>,
     findings: Vec<Finding>,
+    /// What names included files and is shown nowhere.
+    secrets: Secrets,
 }
 
 impl Files {
     /// Reads a file and those it includes. What is wrong with them is reported when they are used.
     pub fn read(path: &Path) -> Files {
-        let (sources, findings) = source::gather(path, variables());
-        Files { sources, findings }
+        let (sources, findings, secrets) = source::gather(path, variables());
+        Files { sources, findings, secrets }
     }
 
     /// What they define with policies and limits of tiers beside theirs; `${...}` are variables of the process.
@@ -29,7 +32,7 @@ impl Files {
     /// If a file could not be read or is not TOML. Every other error is in the definition.
     pub fn with(&self, added: &[RowDocument]) -> Result<Definition, Errors> {
         let sources = self.sources.iter().cloned().chain(added.iter().map(RowDocument::source)).collect();
-        read_sources(sources, self.findings.clone(), variables())
+        read_sources(sources, self.findings.clone(), self.secrets.clone(), variables())
     }
 
     /// As many of these rows as can be in force together with the files, and what is wrong with the others. Where nobody can

@@ -6,6 +6,7 @@
 //! it hides too much.
 
 use std::ops::Range;
+use std::sync::{PoisonError, RwLock};
 
 use crate::printer;
 use policy::secret::SECRET_ENDINGS;
@@ -44,21 +45,54 @@ fn is_nearly_secret_name(name: &str) -> bool {
     })
 }
 
-/// The line `first..last` of `text` with every byte of a secret replaced by a star. The length stays, so that a marker below
-/// the line still points at the right column.
-pub(crate) fn line(text: &str, first: usize, last: usize) -> String {
+/// A line to show: a mask, whose length tells nothing, in the place of each secret.
+pub(crate) struct MaskedLine {
+    pub(crate) text: String,
+    /// The bytes of each secret in the line as it is written, from first to last.
+    masked: Vec<Range<usize>>,
+}
+
+impl MaskedLine {
+    /// Where something of the written line is shown. What is within a secret is at an end of its mask, so that a marker
+    /// below the line is of the mask's length.
+    pub(crate) fn shown(&self, written: Range<usize>) -> Range<usize> {
+        let shown = |at: usize, is_end: bool| {
+            let mut shown = at;
+            for secret in self.masked.iter().filter(|secret| secret.start < at) {
+                match at < secret.end {
+                    true if is_end => shown = shown + secret.start + MASK.len() - at,
+                    true => shown -= at - secret.start,
+                    false => shown = shown + MASK.len() - secret.len(),
+                }
+            }
+            shown
+        };
+        shown(written.start, false)..shown(written.end, true)
+    }
+}
+
+/// The line `first..last` of `text` with its secrets masked.
+pub(crate) fn line(text: &str, first: usize, last: usize) -> MaskedLine {
     let line = &text[first..last];
-    let mut bytes = line.as_bytes().to_vec();
-    for secret in secrets(line) {
-        if !is_bare_reference(&line[secret.clone()]) {
-            bytes[secret].fill(b'*');
-        }
+    let mut masked = match is_inside_secret(text, first) {
+        true => std::iter::once(0..line.len()).collect(),
+        false => secrets(line),
+    };
+    masked.retain(|secret| !secret.is_empty() && !is_bare_reference(&line[secret.clone()]));
+    masked.sort_by_key(|secret| secret.start);
+    masked.dedup_by(|next, before| {
+        let is_one = next.start <= before.end;
+        before.end = if is_one { before.end.max(next.end) } else { before.end };
+        is_one
+    });
+    let mut text = String::with_capacity(line.len());
+    let mut rest = 0;
+    for secret in &masked {
+        text.extend([&line[rest..secret.start], MASK]);
+        rest = secret.end;
     }
-    if is_inside_secret(text, first) {
-        bytes.fill(b'*');
-    }
-    // UTF-8 again, because `secrets` cuts at ASCII characters. If that were ever wrong, the whole line is hidden.
-    String::from_utf8(bytes).unwrap_or_else(|_| MASK.to_owned())
+    text += &line[rest..];
+    MaskedLine { text, masked }
 }
 
 /// The ranges of a line's secrets: values under secret names, passwords in URLs.
@@ -116,12 +150,23 @@ fn password(text: &str) -> Option<Range<usize>> {
         }
     }
     let mut starts = text[..end].match_indices(':').map(|(at, _)| at);
-    let first = starts.next()?;
+    let Some(first) = starts.next() else { return lone_word(text, 0, end) };
     // A scheme's own colon does not count, because no password follows it.
-    let is_scheme = |name: &str| text[..first].ends_with(name) && text[first..end].starts_with("://");
-    let ends_scheme = SCHEMES.iter().any(|name| is_scheme(name));
-    let start = if ends_scheme { starts.next()? } else { first };
-    Some(start + 1..end)
+    let is_scheme = |name: &&&str| text[..first].ends_with(**name) && text[first..end].starts_with("://");
+    let Some(scheme) = SCHEMES.iter().find(is_scheme) else { return Some(first + 1..end) };
+    match starts.next() {
+        Some(start) => Some(start + 1..end),
+        // A user, because its password is never alone.
+        None if scheme.starts_with("postgres") => None,
+        None => lone_word(text, first + "://".len(), end),
+    }
+}
+
+/// The word before an `@` that no colon divides: a token more often than a user. A path has none.
+fn lone_word(text: &str, from: usize, end: usize) -> Option<Range<usize>> {
+    let is_between = |character: char| character.is_ascii_whitespace() || "\"'`=,([{".contains(character);
+    let start = text[from..end].rfind(is_between).map_or(from, |at| from + at + 1);
+    (!text[start..end].starts_with('/') && start < end).then_some(start..end)
 }
 
 fn shifted(range: Range<usize>, by: usize) -> Option<Range<usize>> {
@@ -188,7 +233,8 @@ fn value_after(line: &str, after: usize) -> Option<Range<usize>> {
         let end = value.find([',', '}']).map_or(line.len(), |at| start + at);
         return Some(start..end);
     };
-    let inner = value.trim_start_matches(quote);
+    let many = quote.to_string().repeat(3);
+    let inner = value.strip_prefix(&many).unwrap_or(&value[1..]);
     let start = line.len() - inner.len();
     let end = closing(inner, quote);
     // To the end of the line otherwise, because the text behind a quote that closes too early may be the value's rest.
@@ -227,7 +273,25 @@ fn is_bare_reference(value: &str) -> bool {
 #[debug("Secrets(..)")]
 pub(crate) struct Secrets(Vec<String>);
 
+/// The secrets of all configurations that this process has read, for what it says by code that does not see where a text
+/// came from.
+static KNOWN: RwLock<Secrets> = RwLock::new(Secrets(Vec::new()));
+
+/// A text with a mask for each secret of the configurations that this process has read.
+pub fn hidden(text: &str) -> String {
+    KNOWN.read().unwrap_or_else(PoisonError::into_inner).hide(text)
+}
+
 impl Secrets {
+    /// Keeps them for [`hidden`], beside those of earlier configurations, whose parts may still be at work.
+    pub(crate) fn remember(&self) {
+        let mut known = KNOWN.write().unwrap_or_else(PoisonError::into_inner);
+        known.add(&self.0);
+        if known.0.len() > KNOWN_MAX {
+            known.clone_from(self);
+        }
+    }
+
     /// Adds some. A text of blanks hides nothing.
     pub(crate) fn add(&mut self, texts: &[String]) {
         for text in texts.iter().map(|text| text.trim()).filter(|text| !text.is_empty() && !is_mask(text)) {
@@ -292,6 +356,9 @@ fn replaced(text: &str, from: &str, to: &str) -> String {
 /// A shorter secret is masked only where it is all between two quotes, bytes.
 const FOUND_BYTES_MIN: usize = 4;
 
+/// So many secrets of earlier configurations are kept with those of the last one.
+const KNOWN_MAX: usize = 1_000;
+
 /// Schemes of URLs in a configuration. A colon after any other word may be the one before a password.
 const SCHEMES: [&str; 6] = ["redis", "rediss", "postgres", "postgresql", "http", "https"];
 
@@ -305,87 +372,120 @@ mod tests {
     #[test]
     fn secrets_are_starred_and_nothing_else_is() {
         for (line_in, line_out) in [
-            ("token = \"hunter2\"", "token = \"*******\""),
-            ("admin = { token = 'hunter2', bind = \"x\" }", "admin = { token = '*******', bind = \"x\" }"),
-            ("\"password\" = \"a\\\"b\" # c", "\"password\" = \"****\" # c"),
-            ("token \"hunter2\"", "token \"*******\""),
+            ("token = \"hunter2\"", "token = \"********\""),
+            ("admin = { token = 'hunter2', bind = \"x\" }", "admin = { token = '********', bind = \"x\" }"),
+            ("\"password\" = \"a\\\"b\" # c", "\"password\" = \"********\" # c"),
+            ("token \"hunter2\"", "token \"********\""),
             (
                 "tokens = [{ name = \"a\", token = , role = \"read\" }]",
                 "tokens = [{ name = \"a\", token = , role = \"read\" }]",
             ),
             (
                 "tokens = [{ name = \"a\", token = \"hunter2\", role }, { token = 'x', name",
-                "tokens = [{ name = \"a\", token = \"*******\", role }, { token = '*', name",
+                "tokens = [{ name = \"a\", token = \"********\", role }, { token = '********', name",
             ),
             (
                 "tokens = [{ name = \"a\", tokn = \"hunter2\" }]",
-                "tokens = [{ name = \"a\", tokn = \"*******\" }]",
+                "tokens = [{ name = \"a\", tokn = \"********\" }]",
             ),
-            ("tokens = [{ value = \"hunter2\" }] # x", "tokens = **********************] # x"),
-            ("tokens = [\"hunter2\", \"hunter3\"]", "tokens = *********************]"),
-            ("tokens = [\"hunter2\", \"hunter3\"", "tokens = *********************"),
-            ("token: hunter2", "token: *******"),
-            ("token = \"hunter2", "token = \"*******"),
-            ("secret = 'it's-mine'", "secret = '**********"),
+            ("tokens = [{ value = \"hunter2\" }] # x", "tokens = ********] # x"),
+            ("tokens = [\"hunter2\", \"hunter3\"]", "tokens = ********]"),
+            ("tokens = [\"hunter2\", \"hunter3\"", "tokens = ********"),
+            ("token: hunter2", "token: ********"),
+            ("token = \"hunter2", "token = \"********"),
+            ("secret = 'it's-mine'", "secret = '********"),
             ("token = \"aaa\" bbb", "token = \"********"),
-            ("secret = \"abc\"def\" # c", "secret = \"************"),
+            ("secret = \"abc\"def\" # c", "secret = \"********"),
             ("token = \"${file:/run/token}\"", "token = \"${file:/run/token}\""),
-            ("token = \"${TOKEN:-hunter2}\"", "token = \"*****************\""),
-            ("url = \"redis://me:hunter2@host/0\"", "url = \"redis://me:*******@host/0\""),
+            ("token = \"${TOKEN:-hunter2}\"", "token = \"********\""),
+            ("url = \"redis://me:hunter2@host/0\"", "url = \"redis://me:********@host/0\""),
             ("url = \"redis://me:hun ter2@host/0\"", "url = \"redis://me:********@host/0\""),
             ("url = \"redis://me:hun'ter2@host/0\"", "url = \"redis://me:********@host/0\""),
             ("url = 'redis://me:hun\"ter2@host/0'", "url = 'redis://me:********@host/0'"),
-            ("url = redis://me:hunter2@host/0", "url = redis://me:*******@host/0"),
-            ("url = \"postgres://me:hunter2@host/db\"", "url = \"postgres://me:*******@host/db\""),
+            ("url = redis://me:hunter2@host/0", "url = redis://me:********@host/0"),
+            ("url = \"postgres://me:hunter2@host/db\"", "url = \"postgres://me:********@host/db\""),
             ("url = \"postgresql://me@host:1/db\"", "url = \"postgresql://me@host:1/db\""),
-            ("url = \"rediss//gate:hunter2@h\"", "url = \"rediss//gate:*******@h\""),
-            ("url = \"redis:/gate:hunter2@h\"", "url = \"redis:*************@h\""),
-            ("url = \"redsi://gate:hunter2@h\"", "url = \"redsi:**************@h\""),
-            ("url = \"gate:hunter2@h:1\"", "url = \"gate:*******@h:1\""),
-            ("url = \"gate:hun:t@er2@h\"", "url = \"gate:*********@h\""),
-            ("url = \"rediss//gate:hunter2@h", "url = \"rediss//gate:*******@h"),
+            ("url = \"rediss//gate:hunter2@h\"", "url = \"rediss//gate:********@h\""),
+            ("url = \"redis:/gate:hunter2@h\"", "url = \"redis:********@h\""),
+            ("url = \"redsi://gate:hunter2@h\"", "url = \"redsi:********@h\""),
+            ("url = \"gate:hunter2@h:1\"", "url = \"gate:********@h:1\""),
+            ("url = \"gate:hun:t@er2@h\"", "url = \"gate:********@h\""),
+            ("url = \"rediss//gate:hunter2@h", "url = \"rediss//gate:********@h"),
             ("url = \"redis://gate:hun\"ter2@h\"", "url = \"redis://gate:********@h\""),
-            ("rediss//gate:hunter2@h", "rediss//gate:*******@h"),
-            ("bind = 1 # was redis//gate:hunter2@h", "bind = 1 # was redis//gate:*******@h"),
-            ("bind = 1 # 'tis redis//gate:hunter2@h", "bind = 1 # 'tis redis//gate:*******@h"),
+            ("rediss//gate:hunter2@h", "rediss//gate:********@h"),
+            ("bind = 1 # was redis//gate:hunter2@h", "bind = 1 # was redis//gate:********@h"),
+            ("bind = 1 # 'tis redis//gate:hunter2@h", "bind = 1 # 'tis redis//gate:********@h"),
             (
                 "shards = [{ url = \"redis//a:one@h\", weight = 2 }, { url = 'redis:/b:two@i' }]",
-                "shards = [{ url = \"redis//a:***@h\", weight = 2 }, { url = 'redis:******@i' }]",
+                "shards = [{ url = \"redis//a:********@h\", weight = 2 }, { url = 'redis:********@i' }]",
             ),
-            ("url = \"http://a:1\", mail = \"b@c\"", "url = \"http://a:1\", mail = \"b@c\""),
-            ("url = \"redis://hunter2@host:1/0\"", "url = \"redis://*******@host:1/0\""),
+            ("url = \"http://a:1\", mail = \"b@c\"", "url = \"http://a:1\", mail = \"********@c\""),
+            ("url = \"redis://hunter2@host:1/0\"", "url = \"redis://********@host:1/0\""),
             ("url = \"rediss//hun ter2@h\"", "url = \"rediss//********@h\""),
-            ("url = \"redis://redis:hunter2@h\"", "url = \"redis://redis:*******@h\""),
-            ("url = \"redis://:redis:/hunter2@h\"", "url = \"redis://:**************@h\""),
-            ("url = \"redis://hunredis:2@h\"", "url = \"redis://hunredis:*@h\""),
-            ("url = \"redis://me:redis/hunter2@h\"", "url = \"redis://me:*************@h\""),
-            ("url = \"redis://hunter/redis2@h\"", "url = \"redis://*************@h\""),
-            ("url = redis://hunter2@h,b", "url = redis://*******@h,b"),
-            ("set = { cookie = \"a=b\", x-a = \"c\" }", "set = { cookie = \"***\", x-a = \"c\" }"),
-            ("x-jwt = \"hunter2", "x-jwt = \"*******"),
-            ("x-session: hunter2", "x-session: *******"),
-            ("match = { header = { x-signature = 'a' } }", "match = { header = { x-signature = '*' } }"),
-            ("set = { x-auth = \"a\", X-Key = \"b\" }", "set = { x-auth = \"*\", X-Key = \"*\" }"),
+            ("url = \"redis://redis:hunter2@h\"", "url = \"redis://redis:********@h\""),
+            ("url = \"redis://:redis:/hunter2@h\"", "url = \"redis://:********@h\""),
+            ("url = \"redis://hunredis:2@h\"", "url = \"redis://hunredis:********@h\""),
+            ("url = \"redis://me:redis/hunter2@h\"", "url = \"redis://me:********@h\""),
+            ("url = \"redis://hunter/redis2@h\"", "url = \"redis://********@h\""),
+            ("url = redis://hunter2@h,b", "url = redis://********@h,b"),
+            ("url = \"hunter2@h\"", "url = \"********@h\""),
+            ("url = hunter2@h:1", "url = ********@h:1"),
+            ("url = \"https://hunter2@h/a\"", "url = \"https://********@h/a\""),
+            ("url = \"ftp://hunter2@h\"", "url = \"ftp:********@h\""),
+            ("path = \"/a/@me\"", "path = \"/a/@me\""),
+            ("path = \"/a@b\" # c", "path = \"/a@b\" # c"),
+            ("set = { cookie = \"a=b\", x-a = \"c\" }", "set = { cookie = \"********\", x-a = \"c\" }"),
+            ("x-jwt = \"hunter2", "x-jwt = \"********"),
+            ("x-session: hunter2", "x-session: ********"),
+            (
+                "match = { header = { x-signature = 'a' } }",
+                "match = { header = { x-signature = '********' } }",
+            ),
+            (
+                "set = { x-auth = \"a\", X-Key = \"b\" }",
+                "set = { x-auth = \"********\", X-Key = \"********\" }",
+            ),
             ("auth = \"keys\"", "auth = \"keys\""),
             (
                 "certs = { cert = \"a.pem\", key = \"a.key\" }",
                 "certs = { cert = \"a.pem\", key = \"a.key\" }",
             ),
             ("balance = \"hash:cookie:Session\"", "balance = \"hash:cookie:Session\""),
-            ("set = { authorization = \"Basic x\" }", "set = { authorization = \"*******\" }"),
+            ("set = { authorization = \"Basic x\" }", "set = { authorization = \"********\" }"),
             ("path = \"/token\"", "path = \"/token\""),
             ("limit = \"5/m by header:x-token\"", "limit = \"5/m by header:x-token\""),
-            ("tokn=\"hunter2\"", "tokn=\"*******\""),
-            ("admin-tokne = 'hunter2'", "admin-tokne = '*******'"),
-            ("secrett = \"hunter2\"", "secrett = \"*******\""),
-            ("redis-pasword = \"hunter2\"", "redis-pasword = \"*******\""),
-            ("apikey = \"hunter2\"", "apikey = \"*******\""),
-            ("taken = 1", "taken = *"),
-            ("digest = \"sha256:00\"", "digest = \"*********\""),
+            ("tokn=\"hunter2\"", "tokn=\"********\""),
+            ("admin-tokne = 'hunter2'", "admin-tokne = '********'"),
+            ("secrett = \"hunter2\"", "secrett = \"********\""),
+            ("redis-pasword = \"hunter2\"", "redis-pasword = \"********\""),
+            ("apikey = \"hunter2\"", "apikey = \"********\""),
+            ("taken = 1", "taken = ********"),
+            ("digest = \"sha256:00\"", "digest = \"********\""),
             ("tier = \"free\"", "tier = \"free\""),
-            ("token = \"größe\"", "token = \"*******\""),
+            ("token = \"größe\"", "token = \"********\""),
         ] {
-            assert_eq!(line(line_in, 0, line_in.len()), line_out);
+            assert_eq!(line(line_in, 0, line_in.len()).text, line_out);
+        }
+    }
+
+    #[test]
+    fn a_marker_is_where_its_place_is_shown() {
+        for (line_in, marked, under) in [
+            ("token = 'a', bind = 1", "bind", "bind"),
+            ("token = 'a long secret, that of all', bind = 1", "bind", "bind"),
+            ("token = 'a long secret, that of all', bind = 1", "'a long secret, that of all'", "'********'"),
+            ("token = 'a long secret, that of all' # b", "a long", "********"),
+            ("token = 'a' # b", "a' # b", "********' # b"),
+            (
+                "token = 'a', secret = 'bcd', bind = 1",
+                "token = 'a', secret = 'bcd', bind",
+                "token = '********', secret = '********', bind",
+            ),
+            ("bind = 1, token = 'a'", "bind", "bind"),
+        ] {
+            let at = line_in.rfind(marked).expect("it is in the line");
+            let line = line(line_in, 0, line_in.len());
+            assert_eq!(&line.text[line.shown(at..at + marked.len())], under, "{line_in}");
         }
     }
 
@@ -393,9 +493,9 @@ mod tests {
     fn the_later_lines_of_a_secret_are_starred() {
         let text = "token = \"\"\"a\nhunter2\n\"\"\"\nbind = 1";
         let second = text.find("hunter2").expect("it is in the text");
-        assert_eq!(line(text, second, second + 7), "*******");
+        assert_eq!(line(text, second, second + 7).text, MASK);
         let bind = text.find("bind").expect("it is in the text");
-        assert_eq!(line(text, bind, text.len()), "bind = 1");
+        assert_eq!(line(text, bind, text.len()).text, "bind = 1");
     }
 
     #[test]

@@ -331,9 +331,10 @@ impl Report {
         let end = text.ceil_char_boundary(place.end).clamp(start, last);
         let line_number = text.as_bytes()[..first].iter().filter(|byte| **byte == b'\n').count() + 1;
         let line = mask::line(text, first, last);
-        let mark = kind.span(start - first..end - first);
+        let mark = kind.span(line.shown(start - first..end - first));
         let mark = if label.is_empty() { mark } else { mark.label(label.to_owned()) };
-        Snippet::source(line).line_start(line_number).path(source.path.display().to_string()).annotation(mark)
+        let path = self.secrets.hide(&source.path.display().to_string());
+        Snippet::source(line.text).line_start(line_number).path(path).annotation(mark)
     }
 }
 

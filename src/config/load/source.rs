@@ -10,24 +10,25 @@ use toml::de::DeTable;
 
 use crate::load::context::Context;
 use crate::load::expand::Variables;
+use crate::load::mask::Secrets;
 use crate::load::report::{Finding, Source, SourceKind, SourceSpan};
 use crate::load::text::Text;
 use crate::reader::Table;
 use base::whole_file;
 
-/// Reads `main` and what it includes, in that order. Returns the files that could be read, and an error for each that could
-/// not.
-pub(crate) fn gather(main: &Path, variables: Variables<'_>) -> (Vec<Source>, Vec<Finding>) {
+/// Reads `main` and what it includes, in that order. Returns the files that could be read, an error for each that could
+/// not, and the secrets that name any.
+pub(crate) fn gather(main: &Path, variables: Variables<'_>) -> (Vec<Source>, Vec<Finding>, Secrets) {
     let text = match read(main) {
         Ok(text) => text,
         Err(reason) => {
             let message =
                 format!("cannot read {}: {reason}: name another file with --config", main.display());
-            return (Vec::new(), vec![Finding::error(message)]);
+            return (Vec::new(), vec![Finding::error(message)], Secrets::default());
         }
     };
     let mut sources = vec![source(main.to_owned(), text)];
-    let (included, mut findings) = includes(&sources, variables);
+    let (included, mut findings, secrets) = includes(&sources, variables);
     for (file, place) in included {
         match read(&file) {
             Ok(text) => sources.push(source(file, text)),
@@ -39,7 +40,7 @@ pub(crate) fn gather(main: &Path, variables: Variables<'_>) -> (Vec<Source>, Vec
             }
         }
     }
-    (sources, findings)
+    (sources, findings, secrets)
 }
 
 /// A configuration that is not in a file; its relative paths start from the working directory.
@@ -54,19 +55,22 @@ fn source(path: PathBuf, text: String) -> Source {
 }
 
 /// The files that `include` matches, each once, with the place of its pattern.
-fn includes(sources: &[Source], variables: Variables<'_>) -> (Vec<(PathBuf, SourceSpan)>, Vec<Finding>) {
+fn includes(
+    sources: &[Source],
+    variables: Variables<'_>,
+) -> (Vec<(PathBuf, SourceSpan)>, Vec<Finding>, Secrets) {
     // By the word, so that files that include nothing, as most do, are not parsed twice.
     if !sources[0].text.contains("include") {
-        return (Vec::new(), Vec::new());
+        return Default::default();
     }
     let text = Arc::clone(&sources[0].text);
     // Not reported, because invalid TOML is reported when the whole document is read.
-    let Ok(document) = DeTable::parse(&text) else { return (Vec::new(), Vec::new()) };
+    let Ok(document) = DeTable::parse(&text) else { return Default::default() };
     let ctx = Context::new(sources, variables, Vec::new());
     let patterns = Table::of_document(&ctx, 0, &document).value("include").map(|value| value.texts());
     let mut included: Vec<(PathBuf, SourceSpan)> = Vec::new();
     let mut seen: Vec<PathBuf> = std::fs::canonicalize(&sources[0].path).into_iter().collect();
-    for pattern in patterns.iter().flatten() {
+    'patterns: for pattern in patterns.iter().flatten() {
         for file in matching(&sources[0].path, pattern) {
             // By its real path, so that a link to a file that is there already is not read twice.
             let real = std::fs::canonicalize(&file).unwrap_or_else(|_| file.clone());
@@ -77,15 +81,15 @@ fn includes(sources: &[Source], variables: Variables<'_>) -> (Vec<(PathBuf, Sour
                 );
             } else if included.len() == FILES_MAX {
                 pattern.wrong(format!("more than {FILES_MAX} files are included"), "merge some of them");
-                return (included, ctx.findings.into_inner());
+                break 'patterns;
             } else if !seen.contains(&real) {
                 seen.push(real);
                 included.push((file, pattern.place));
             }
         }
     }
-    let findings = ctx.findings.into_inner();
-    (included, findings)
+    let secrets = ctx.secrets.into_inner();
+    (included, ctx.findings.into_inner(), secrets)
 }
 
 /// The files that match a pattern, sorted. Only the last part of a pattern may contain `*` and `?`. A pattern without them

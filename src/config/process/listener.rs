@@ -300,6 +300,7 @@ fn read<'c>(named: NamedTable<'c>) -> (ListenerConfig, Option<Text<'c>>) {
     listener.protocol = protocol::read(&table, table.has("certs"));
     table.word("sni", &SNI, &mut listener.sni_strict);
     table.word("underscores", &UNDERSCORES, &mut listener.underscores);
+    table.boolean("early-hints", &mut listener.early_hints);
     table.boolean("reuse-port", &mut listener.reuse_port);
     if let Some(value) = table.value("redirect") {
         listener.redirect_https = redirect::of_listener(&value);

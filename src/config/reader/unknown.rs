@@ -36,6 +36,12 @@ pub(super) fn report(
         (None, None) => elsewhere().unwrap_or_else(|| format!("it takes {}", listed(known))).into(),
     };
     value.wrong_key(message, hint);
+    if let (Some(meant), Some(table)) =
+        (near.filter(|_| section.heading == ROOT.heading), value.value.as_table())
+    {
+        let names = table.keys().map(|name| (meant, name.get_ref().to_string()));
+        value.ctx.misspelt.borrow_mut().extend(names);
+    }
     if let Some(row) = meant.and_then(|meant| ROOT.key(meant)) {
         let of_section = |one| report_within(value, one, FOREIGN_DEPTH_MAX);
         row.kind.sections().into_iter().take(1).for_each(of_section);

@@ -295,6 +295,9 @@ impl Reader<'_> {
             text.wrong("`echo` can be neither one of several upstreams nor a mirror", "name upstreams only");
             return None;
         }
+        if text.ctx.is_misspelt("upstream", &text.text) {
+            return None;
+        }
         if !upstream::is_url(&text.text) {
             let mut names: Vec<&str> =
                 self.config.upstreams.iter().map(|upstream| upstream.name.as_str()).collect();
@@ -338,7 +341,7 @@ impl Reader<'_> {
         let texts = value.some_texts("leave it out to serve everyone without authentication");
         let names: Vec<&str> = self.auth_names.iter().map(String::as_str).collect();
         let mut auth: Vec<String> = Vec::new();
-        for text in texts {
+        for text in texts.into_iter().filter(|text| !text.ctx.is_misspelt("auth", &text.text)) {
             if !names.contains(&text.text.as_str()) {
                 let foreign = || foreign_value("auth", &text.text, &[]).map(str::to_owned);
                 let hint = words::did_you_mean(&text.text, &names)

@@ -60,7 +60,7 @@ fn mistakes_are_told_without_quoting_a_password() {
             "[database]\nurl = \"mysql://gw:hunter2@db/x\"",
             "`url` is neither a file of SQLite nor a server of PostgreSQL",
             "2:7",
-            "mysql:************@db",
+            "mysql:********@db",
         ),
         (
             "[database]\nurl = \"postgres://db:x/y\"",

@@ -56,9 +56,9 @@ fn sticky_cookies_are_checked() {
     let cases = [
         (table("path = \"/\""), "`sticky` needs the name of a cookie", "3:1", "write `cookie = "),
         (table("cookie = \"a b\""), "`a b` is not the name of a cookie", "3:48", "`server`"),
-        (table("cookie = \"a\", path = \"app\""), "`app` is not the path of a cookie", "3:60", "`/app`"),
-        (table("cookie = \"a\", path = \"/;x\""), "`/;x` is not the path of a cookie", "3:60", "`/app`"),
-        (table("cookie = \"a\", same-site = \"no\""), "`no` is not a value of `same-site`", "3:65", "`none`"),
+        (table("cookie = \"a\", path = \"app\""), "`app` is not the path of a cookie", "3:67", "`/app`"),
+        (table("cookie = \"a\", path = \"/;x\""), "`/;x` is not the path of a cookie", "3:67", "`/app`"),
+        (table("cookie = \"a\", same-site = \"no\""), "`no` is not a value of `same-site`", "3:72", "`none`"),
         (
             table("cookie = \"__Host-a\""),
             "browsers drop a cookie of this name that is not secure",
@@ -77,7 +77,7 @@ fn sticky_cookies_are_checked() {
             "3:1",
             "${file:/path}",
         ),
-        (format!("{UPSTREAM}{{ cookie = \"a\", secret = \"\" }}"), "`secret` is empty", "3:35", "${NAME}"),
+        (format!("{UPSTREAM}{{ cookie = \"a\", secret = \"\" }}"), "`secret` is empty", "3:42", "${NAME}"),
         (format!("{UPSTREAM}\"ip\""), "`sticky` must be a table, not a string", "3:10", ""),
     ];
     let cases: Vec<_> =

@@ -97,6 +97,8 @@ pub struct TrackedStream {
     activity: Rc<Activity>,
     /// The first byte of what hyper writes next has been sent already, by [`TrackedStream::probe`].
     is_begun: bool,
+    /// Early hints of which a part may have been sent.
+    hints: Bytes,
     /// [`Activity::moved`] at the last look for the client.
     moved_seen: u64,
 }
@@ -104,7 +106,31 @@ pub struct TrackedStream {
 impl TrackedStream {
     /// `ahead` is read before the stream's bytes.
     pub fn new(stream: ClientStream, ahead: Bytes, activity: Rc<Activity>) -> TrackedStream {
-        TrackedStream { stream, ahead, activity, is_begun: false, moved_seen: 0 }
+        TrackedStream { stream, ahead, activity, is_begun: false, hints: Bytes::new(), moved_seen: 0 }
+    }
+
+    /// Begins to send early hints. Only when hyper flushes with nothing left to write and no answer has come, because an
+    /// earlier answer is whole then.
+    fn begin_hints(&mut self) {
+        if self.activity.hints.borrow().is_empty() {
+            return;
+        }
+        self.hints = self.activity.hints.take();
+        // The first byte has been sent if the client was probed.
+        self.hints.advance(usize::from(std::mem::take(&mut self.is_begun)));
+    }
+
+    /// Sends the rest of early hints that were begun.
+    fn poll_hints(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while !self.hints.is_empty() {
+            let polled = Pin::new(&mut self.stream).poll_write(cx, &self.hints);
+            self.activity.write_blocked.set(polled.is_pending());
+            match ready!(polled)? {
+                0 => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+                count => self.hints.advance(count),
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 
     /// Checks whether a client that waits for its answer is still connected. It runs when hyper flushes with nothing left
@@ -197,6 +223,7 @@ impl AsyncRead for TrackedStream {
 impl AsyncWrite for TrackedStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
+        ready!(this.poll_hints(cx))?;
         let sent = usize::from(this.is_begun);
         let polled = Pin::new(&mut this.stream).poll_write(cx, &buf[sent.min(buf.len())..]);
         this.activity.write_blocked.set(polled.is_pending());
@@ -208,6 +235,10 @@ impl AsyncWrite for TrackedStream {
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        if this.activity.answer.get() == AnswerProgress::Awaited && this.activity.is_busy() {
+            this.begin_hints();
+        }
+        ready!(this.poll_hints(cx))?;
         let polled = Pin::new(&mut this.stream).poll_flush(cx);
         // TLS and the outbox hold what does not go out; as long as they do, the client is not reading.
         this.activity.write_blocked.set(polled.is_pending());
@@ -226,7 +257,7 @@ impl AsyncWrite for TrackedStream {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        if self.is_begun {
+        if self.is_begun || !self.hints.is_empty() {
             let first = bufs.first().map_or(&[][..], |first| first);
             return self.poll_write(cx, first);
         }

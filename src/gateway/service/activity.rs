@@ -7,6 +7,8 @@ use std::cell::{Cell, RefCell};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
+use bytes::Bytes;
+
 use base::clock;
 use net::wire::http1::FramingFault;
 
@@ -43,6 +45,8 @@ pub struct Activity {
     pub answer: Cell<AnswerProgress>,
     /// What the last check of the client has found.
     pub presence: Cell<Presence>,
+    /// Early hints over HTTP/1.1 that the stream is to send before the answer.
+    pub hints: RefCell<Bytes>,
     /// Makes the stream check the client at its next flush.
     pub asks_presence: Cell<bool>,
     /// Makes the stream check whether clients that wait for an answer are still connected. Off over HTTP/2: there, a
@@ -126,6 +130,7 @@ impl Activity {
             in_message: Cell::new(false),
             answer: Cell::new(AnswerProgress::Awaited),
             presence: Cell::new(Presence::There),
+            hints: RefCell::default(),
             asks_presence: Cell::new(false),
             minds_presence: Cell::new(false),
             moved_before: Cell::new(0),
@@ -153,6 +158,8 @@ impl Activity {
         self.exchanges_most.set(self.exchanges_most.get().max(self.exchanges.get()));
         self.heading.set(false);
         self.answer.set(AnswerProgress::Awaited);
+        // Those of the answer before, which came too late.
+        self.hints.take();
         self.moved_before.set(self.moved.get());
     }
 

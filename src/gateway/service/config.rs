@@ -36,6 +36,8 @@ pub struct ListenerConfig {
     pub sni_strict: bool,
     /// What happens to fields with `_` in their names.
     pub underscores: Underscores,
+    /// Whether clients over HTTP/1.1 get early hints.
+    pub early_hints: bool,
     /// The authorities of client certificates. `None`: clients are not asked for one.
     pub client_auth: Option<tls::ClientAuth>,
     /// The clients that may connect, by their addresses.
@@ -78,6 +80,7 @@ impl ListenerConfig {
             protocol: tls::TlsPolicy::default(),
             sni_strict: true,
             underscores: Underscores::default(),
+            early_hints: false,
             client_auth: None,
             addresses: AddressRules::default(),
             proxies: Vec::new(),

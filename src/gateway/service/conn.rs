@@ -20,6 +20,9 @@ use auth::mtls::ClientCertificate;
 use net::wire::http2::{Meter, StreamId};
 use upstream::http1::UpgradedStream;
 
+/// Longer early hints are not passed on over HTTP/1.1.
+const HINTS_BYTES_MAX: usize = 8 * 1024;
+
 /// What the requests of one connection share.
 #[derive(derive_more::Debug)]
 #[debug("Conn({peer:?})")]
@@ -62,10 +65,19 @@ impl Conn {
         }
     }
 
-    /// Passes early hints on to the client over HTTP/2 (RFC 8297).
-    pub fn give_hints(&self, stream: StreamId, fields: &HeaderMap) {
-        if let Some(frames) = self.frames.get() {
-            frames.borrow_mut().give_hints(stream, fields);
+    /// Passes early hints on to the client (RFC 8297): over HTTP/2 on this stream, over HTTP/1.1 unless they are long.
+    pub fn give_hints(&self, stream: Option<StreamId>, fields: &HeaderMap) {
+        if let Some(stream) = stream {
+            return self.frames.get().map_or((), |frames| frames.borrow_mut().give_hints(stream, fields));
+        }
+        let mut head = b"HTTP/1.1 103 Early Hints\r\n".to_vec();
+        for (name, value) in fields {
+            let line: [&[u8]; 4] = [name.as_ref(), b": ", value.as_bytes(), b"\r\n"];
+            head.extend_from_slice(&line.concat());
+        }
+        head.extend_from_slice(b"\r\n");
+        if head.len() <= HINTS_BYTES_MAX {
+            self.activity.hints.replace(head.into());
         }
     }
 }

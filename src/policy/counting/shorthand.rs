@@ -123,7 +123,9 @@ impl ShorthandProblem {
             ShorthandProblem::Empty | ShorthandProblem::NoNumber | ShorthandProblem::NoPeriod => {
                 "write it as \"100/m\", \"5/s burst 10\", \"1_000/10s by consumer\" or \"32 in flight\""
             }
-            ShorthandProblem::Fraction => "only the number of requests per period may have decimals",
+            ShorthandProblem::Fraction => {
+                "only the number of requests per period may have decimals; 1 in 1.5 s is `2/3s`"
+            }
             ShorthandProblem::CalendarFraction { .. } => {
                 "write a whole number, or a period of fixed length, for example `1.5/d` or `1.5/30d`"
             }
@@ -514,6 +516,10 @@ impl<'t> ShorthandReader<'t> {
         self.skip_space();
         let start = self.at;
         let count = self.number()?.map(|(_, number)| number);
+        if count.is_some() && self.rest().starts_with('.') {
+            self.skip(|char| char.is_ascii_digit() || char == '.');
+            return Err(Error { span: start..self.at, problem: ShorthandProblem::Fraction });
+        }
         self.skip_space();
         let unit = self.token(|char| char.is_alphanumeric());
         let calendar = CalendarUnit::of_word(unit).filter(|_| count.is_none());
@@ -859,6 +865,7 @@ mod tests {
         for text in ["5/s burst 0.5", "1.5 in flight", "5./s"] {
             assert_eq!(parse(text).map_err(|error| error.problem), Err(ShorthandProblem::Fraction), "{text}");
         }
+        assert_eq!(error("5/1.5s by ip"), ("1.5", ShorthandProblem::Fraction));
         for (text, found) in [("10k/d", "k"), ("2M/h by ip", "M"), ("5/s burst 1k", "k")] {
             let problem = ShorthandProblem::Letters { found: found.to_owned() };
             assert_eq!(parse(text).map_err(|error| error.problem), Err(problem), "{text}");

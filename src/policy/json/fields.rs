@@ -68,7 +68,8 @@ impl FieldProgress {
             }
             // Of paths with lists, which no field has.
             JsonValue::List | JsonValue::ListEnd | JsonValue::Member { .. } => return,
-            JsonValue::Word(text) | JsonValue::Text(text) => (Some(Cow::Borrowed(text)), None),
+            JsonValue::Word(text) => (Some(Cow::Borrowed(text)), None),
+            JsonValue::Text(text) => (Some(Cow::Borrowed(text)), units(text.as_bytes())),
             JsonValue::Number(text) => (canonical(text), units(text)),
             JsonValue::LongNumber { is_negative } => (None, (!is_negative).then_some(u64::MAX)),
         };
@@ -117,7 +118,7 @@ mod tests {
         assert_eq!(text("model", r#"{"model":"a","model":"a"}"#).as_deref(), Some("a"));
         assert_eq!(text("model", r#"{"model":"a","model":"b"}"#), None);
         let twice = field("n", r#"{"n":7,"n":3,"n":"9"}"#).expect("a field");
-        assert_eq!((twice.units, twice.differs), (Some(7), true));
+        assert_eq!((twice.units, twice.differs), (Some(9), true));
     }
 
     #[test]
@@ -173,6 +174,20 @@ mod tests {
         }
         let both = format!(r#"{{"max_tokens":1,"max_tokens":{}}}"#, "9".repeat(300));
         assert!(field("max_tokens", &both).is_some_and(|field| field.differs));
+    }
+
+    #[test]
+    fn a_number_is_read_in_a_string_too() {
+        for (value, units) in [
+            ("100", Some(100)),
+            ("\"100\"", Some(100)),
+            ("0100", Some(100)),
+            ("\"1e2\"", Some(100)),
+            ("\"large\"", None),
+        ] {
+            let found = field("max_tokens", &format!("{{\"max_tokens\":{value}}}")).expect("a field");
+            assert_eq!(found.units, units, "{value}");
+        }
     }
 
     #[test]

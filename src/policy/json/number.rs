@@ -4,10 +4,13 @@ use std::borrow::Cow;
 
 use serde::de::IgnoredAny;
 
-/// The units that a JSON number says: a fraction counts as a whole unit, and what is beyond `u64` as its most. `None` if it
-/// is negative, or no number of JSON (RFC 8259, section 6).
+/// The units that a JSON number says, be it in a string or not: a fraction counts as a whole unit, and what is beyond `u64`
+/// as its most. `None` if it is negative, or no number of JSON (RFC 8259, section 6). Zeros before it do not matter, and
+/// blanks around it, because servers that read them find the number.
 pub fn units(text: &[u8]) -> Option<u64> {
-    let text = number(text).filter(|text| !text.starts_with('-'))?;
+    let text = text.trim_ascii();
+    let zeros = text.windows(2).take_while(|pair| pair[0] == b'0' && pair[1].is_ascii_digit()).count();
+    let text = number(&text[zeros..]).filter(|text| !text.starts_with('-'))?;
     // Rounded up, so that a part of a unit is not free; `as` stops at the most a u64 holds.
     text.parse().ok().or_else(|| Some(text.parse::<f64>().ok()?.ceil() as u64))
 }
@@ -69,7 +72,14 @@ mod tests {
         let most = Some(u64::MAX);
         assert_eq!([said("18446744073709551616"), said("1e30"), said("1e999")], [most, most, most]);
         assert_eq!(said(&"9".repeat(300)), most);
-        for wrong in ["", "-1", "-0", "+1", "01", "1.", ".5", "1e", "1e+", "1.e3", "1-2", "1.2.3", "1e2e3"] {
+        assert_eq!(
+            [said("01"), said("0100"), said("000"), said("00.5"), said(" 100\n")],
+            [1, 100, 0, 1, 100].map(Some)
+        );
+        for wrong in [
+            "", "-1", "-0", "+1", "0x10", "true", "[1]", "NaN", "-01", "1 0", "1.", ".5", "1e", "1e+",
+            "1.e3", "1-2", "1.2.3", "1e2e3",
+        ] {
             assert_eq!(said(wrong), None, "{wrong:?}");
         }
     }

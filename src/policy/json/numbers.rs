@@ -62,6 +62,7 @@ impl PathNumber {
             }
             JsonValue::Member { place, is_again } => return self.begin_member(place, is_again),
             JsonValue::Number(text) => units(text),
+            JsonValue::Text(text) => units(text.as_bytes()),
             // The most there is, because whoever writes a longer number must not be charged less than for a large one.
             JsonValue::LongNumber { is_negative: false } => Some(u64::MAX),
             _ => None,
@@ -242,7 +243,11 @@ mod tests {
     fn the_last_number_counts_and_what_is_none_changes_nothing() {
         assert_eq!(tokens(r#"{"usage":{"total_tokens":1,"total_tokens":2}}"#), Some(2));
         assert_eq!(tokens(r#"{"usage":{"total_tokens":1},"usage":{"total_tokens":2}}"#), Some(2));
-        for other in ["\"2\"", "-2", "null", "true", "{}", "[]", "[\"2\"]", "\"\""] {
+        for two in ["2", "\"2\"", "[\"2\"]", "02"] {
+            let text = format!(r#"{{"usage":{{"total_tokens":1,"total_tokens":{two}}}}}"#);
+            assert_eq!(tokens(&text), Some(2), "{two}");
+        }
+        for other in ["\"-2\"", "-2", "null", "true", "{}", "[]", "[\"two\"]", "\"\""] {
             let text = format!(r#"{{"usage":{{"total_tokens":1,"total_tokens":{other}}}}}"#);
             assert_eq!(tokens(&text), Some(1), "{other}");
             let text = format!(r#"{{"usage":{{"total_tokens":{other}}}}}"#);

@@ -123,7 +123,8 @@ pub fn routed(authority: &str) -> Cow<'_, str> {
 
 /// Whether a request may name this authority: a host as routes have them, in any case and with at most one trailing
 /// dot, or an IPv6 address in brackets; then an optional port. This is narrower than RFC 3986 section 3.2.2, because
-/// its percent signs and delimiters occur in no real host, and which servers read in more than one way.
+/// its percent signs and delimiters occur in no real host, and which servers read in more than one way, as they do a port
+/// with zeros before it. DNS has no longer name (RFC 1035 section 2.3.4).
 pub fn is_authority(text: &str) -> bool {
     if let Some(rest) = text.strip_prefix('[') {
         let Some((address, port)) = rest.split_once(']') else { return false };
@@ -141,12 +142,16 @@ pub fn is_authority(text: &str) -> bool {
         before = byte;
         follows && (byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_'))
     });
-    port && is_name && !host.is_empty()
+    port && is_name && (1..=NAME_BYTES_MAX).contains(&host.trim_end_matches('.').len())
 }
 
 fn is_port(text: &str) -> bool {
-    text.bytes().all(|byte| byte.is_ascii_digit()) && text.parse::<u16>().is_ok()
+    let is_plain = text == "0" || text.starts_with(|first: char| matches!(first, '1'..='9'));
+    is_plain && text.parse::<u16>().is_ok()
 }
+
+/// The longest name of a host, bytes without its trailing dot.
+const NAME_BYTES_MAX: usize = 253;
 
 /// Maps a request's host to the trees of paths that may answer it.
 #[derive(Clone, Debug, Default)]
@@ -217,6 +222,8 @@ mod tests {
         for good in ["a", "A.example.", "a_b.example:8080", "10.0.0.1", "[::1]", "[::1]:443", "a:0"] {
             assert!(is_authority(good), "{good}");
         }
+        let name = |bytes| ["a"].repeat(bytes).join("");
+        assert!(is_authority(&format!("{}.:80", name(253))) && !is_authority(&name(254)));
         for bad in [
             "",
             ".",
@@ -225,6 +232,9 @@ mod tests {
             "a:",
             "a:b",
             "a:99999",
+            "a:080",
+            "a:00",
+            "[::1]:080",
             "a:+1",
             "a:1:2",
             ":80",

@@ -1,10 +1,11 @@
-//! Early hints of an upstream (103, RFC 8297), passed on before its answer. Only clients over HTTP/2 get them, because
-//! over HTTP/1.1 no browser uses them, and there are clients that take an interim answer for the answer.
+//! Early hints of an upstream (103, RFC 8297), passed on before its answer. Clients over HTTP/1.1 get them only from a
+//! listener with `early-hints`, because no browser uses them there, and there are clients that take an interim answer for
+//! the answer.
 
 use std::rc::Rc;
 
 use http::header::{CONTENT_SECURITY_POLICY, LINK};
-use http::{HeaderMap, HeaderName};
+use http::{HeaderMap, HeaderName, Version};
 
 use crate::proxy::context::RequestContext;
 use crate::proxy::snapshot::WorkerView;
@@ -15,16 +16,22 @@ use policy::RouteId;
 /// Where the hints of one exchange go.
 pub struct EarlyHints {
     conn: Rc<Conn>,
-    stream: StreamId,
+    /// Over HTTP/2.
+    stream: Option<StreamId>,
     view: Rc<WorkerView>,
     route: Option<RouteId>,
 }
 
 impl EarlyHints {
-    /// `None` over HTTP/1.1, where the client gets none.
+    /// `None` if the client gets none.
     pub fn of(context: &RequestContext) -> Option<EarlyHints> {
-        Some(EarlyHints {
-            stream: context.facts.stream?,
+        let is_given = match context.facts.version {
+            Version::HTTP_2 => context.facts.stream.is_some(),
+            Version::HTTP_11 => context.conn.config.early_hints,
+            _ => false,
+        };
+        is_given.then(|| EarlyHints {
+            stream: context.facts.stream,
             conn: Rc::clone(&context.conn),
             view: Rc::clone(&context.view),
             route: context.facts.route,

@@ -144,7 +144,7 @@ impl RateLimitFields {
         let theirs = UpstreamLimit::of(headers, unix_seconds);
         let tighter = theirs.filter(|theirs| theirs.is_tighter(self.left, unix_seconds));
         let left @ [_, remaining, reset] =
-            tighter.map_or(self.left, |theirs| theirs.left(self.left, unix_seconds));
+            tighter.map_or(self.left, |theirs| theirs.left(self.left[2], unix_seconds));
         if let Some(own) = self.ietf {
             let (policy, state) = match &theirs {
                 Some(theirs) => theirs.join(headers, tighter.is_some(), own),
@@ -158,7 +158,7 @@ impl RateLimitFields {
             let is_looser = |sent: &HeaderValue| upstream_limits::number(sent) != Some(remaining);
             let [limit_name, remaining_name, reset_name] = names;
             if self.is_legacy && limit_name == X_RATELIMIT[0]
-                || headers.get(&remaining_name).is_some_and(is_looser)
+                || headers.get_all(&remaining_name).iter().any(is_looser)
             {
                 headers.insert(limit_name, limit.into());
                 headers.insert(remaining_name, changing(remaining.into()));
@@ -373,7 +373,25 @@ mod tests {
                 &[("x-ratelimit-remaining", "0"), ("retry-after", "99")],
                 "\"upstream\";q=0, \"a\";q=1000;w=60",
                 "\"upstream\";r=0;t=99, \"a\";r=999;t=1",
-                "1000 0 1800000099",
+                "0 0 1800000099",
+            ),
+            (
+                &[("x-ratelimit-remaining", "-5"), ("x-ratelimit-limit", "10")],
+                "\"upstream\";q=10, \"a\";q=1000;w=60",
+                "\"upstream\";r=0, \"a\";r=999;t=1",
+                "10 0 1800000001",
+            ),
+            (
+                &[("x-ratelimit-remaining", "7, 8;w=1"), ("x-ratelimit-remaining", "2.5")],
+                "\"upstream\";q=2, \"a\";q=1000;w=60",
+                "\"upstream\";r=2, \"a\";r=999;t=1",
+                "2 2 1800000001",
+            ),
+            (
+                &[("ratelimit-policy", "\"u\";q=50"), ("ratelimit", "\"u\";r=-1;t=5")],
+                "\"u\";q=50, \"a\";q=1000;w=60",
+                "\"u\";r=-1;t=5, \"a\";r=999;t=1",
+                "50 0 1800000005",
             ),
             (
                 &[
@@ -401,7 +419,7 @@ mod tests {
                 &[("ratelimit", "\"u\";r=8"), ("x-ratelimit-remaining", "2"), ("x-ratelimit-reset", "6")],
                 "\"upstream\";q=2, \"a\";q=1000;w=60",
                 "\"upstream\";r=2;t=6, \"u\";r=8, \"a\";r=999;t=1",
-                "1000 2 1800000006",
+                "2 2 1800000006",
             ),
             (
                 &[("ratelimit", "limit=20, remaining=4, reset=3")],

@@ -33,7 +33,7 @@ impl UpstreamLimit {
             });
             Some(UpstreamLimit {
                 limit: field(limit),
-                remaining: field(remaining)?,
+                remaining: least_left(headers, &remaining)?,
                 reset_seconds: reset.or_else(|| retry_after(headers, unix_seconds)),
                 is_item: false,
             })
@@ -51,7 +51,7 @@ impl UpstreamLimit {
         let state = joined(headers, &RATELIMIT)?;
         if !is_list(&state) {
             let value = |key| split_unquoted(&state, ',').find_map(|item| parameter(item, key));
-            let remaining = value("remaining")?;
+            let remaining = split_unquoted(&state, ',').find_map(|item| left_of(item, "remaining"))?;
             return Some(UpstreamLimit {
                 limit: value("limit"),
                 remaining,
@@ -59,7 +59,7 @@ impl UpstreamLimit {
                 is_item: false,
             });
         }
-        let items = split_unquoted(&state, ',').filter_map(|item| Some((parameter(item, "r")?, item)));
+        let items = split_unquoted(&state, ',').filter_map(|item| Some((left_of(item, "r")?, item)));
         let (remaining, item) = items.min_by_key(|(remaining, _)| *remaining)?;
         let policy = joined(headers, &RATELIMIT_POLICY).unwrap_or_default();
         let mut policies = split_unquoted(&policy, ',');
@@ -74,10 +74,15 @@ impl UpstreamLimit {
         self.remaining < remaining || self.remaining == remaining && self.reset_seconds.is_some_and(is_later)
     }
 
-    /// The limit, what is left of it, and when it is whole; what the upstream does not say is as the gateway's own.
-    pub fn left(&self, [limit, _, reset]: [u64; 3], unix_seconds: u64) -> [u64; 3] {
-        let reset = self.reset_seconds.map_or(reset, |seconds| unix_seconds.saturating_add(seconds));
-        [self.limit.unwrap_or(limit).max(self.remaining), self.remaining, reset]
+    /// The limit, what is left of it, and when it is whole: if the upstream does not say, as soon as the gateway's own.
+    pub fn left(&self, own_reset: u64, unix_seconds: u64) -> [u64; 3] {
+        let reset = self.reset_seconds.map_or(own_reset, |seconds| unix_seconds.saturating_add(seconds));
+        [self.least_limit(), self.remaining, reset]
+    }
+
+    /// The limit, or if the upstream does not say it what is left, because the gateway's own may be larger.
+    fn least_limit(&self) -> u64 {
+        self.limit.unwrap_or_default().max(self.remaining)
     }
 
     /// `RateLimit-Policy` and `RateLimit` with the upstream's items and the gateway's own. The upstream's come first if its
@@ -96,15 +101,14 @@ impl UpstreamLimit {
         };
         let (mut policies, mut state) = (items(&RATELIMIT_POLICY), items(&RATELIMIT));
         if is_tighter && self.is_item {
-            let left = |item: &String| parameter(item, "r").unwrap_or(u64::MAX);
+            let left = |item: &String| left_of(item, "r").unwrap_or(u64::MAX);
             // Stable: the others stay in the upstream's order.
             state.sort_by_key(|item| left(item) != self.remaining);
         } else if is_tighter {
             let reset = self.reset_seconds.map_or_else(String::new, |seconds| format!(";t={seconds}"));
-            let limit = self.limit.unwrap_or_default().max(self.remaining);
             let taken = format!("{own_names}, {}", state.join(", "));
             let item = |parameters: String| distinct(&format!("\"upstream\"{parameters}"), &taken);
-            policies.insert(0, item(format!(";q={limit}")));
+            policies.insert(0, item(format!(";q={}", self.least_limit())));
             state.insert(0, item(format!(";r={}{reset}", self.remaining)));
         }
         let join = |mut items: Vec<String>, own: HeaderValue| {
@@ -154,8 +158,32 @@ fn name(item: &str) -> &str {
 }
 
 fn parameter(item: &str, key: &str) -> Option<u64> {
-    let value = |part: &str| digits(part.trim().strip_prefix(key)?.strip_prefix('=')?);
-    split_unquoted(item, ';').find_map(value)
+    parameter_text(item, key).and_then(digits)
+}
+
+fn parameter_text<'i>(item: &'i str, key: &str) -> Option<&'i str> {
+    split_unquoted(item, ';').find_map(|part| part.trim().strip_prefix(key)?.strip_prefix('='))
+}
+
+/// What an item says is left.
+fn left_of(item: &str, key: &str) -> Option<u64> {
+    parameter_text(item, key).and_then(units_left)
+}
+
+/// The least of all that the lines of a field say is left.
+fn least_left(headers: &HeaderMap, name: &HeaderName) -> Option<u64> {
+    let lines = headers.get_all(name).iter().filter_map(|line| line.to_str().ok());
+    let items = lines.flat_map(|line| line.split(','));
+    items.filter_map(|item| units_left(item.split(';').next()?.trim())).min()
+}
+
+/// What is left: nothing of a limit that is overdrawn, and whole units, because a part of one admits no request.
+fn units_left(text: &str) -> Option<u64> {
+    let whole = text.split_once('.').map_or(text, |(whole, _)| whole);
+    match whole.strip_prefix('-') {
+        Some(overdrawn) => digits(overdrawn).map(|_| 0),
+        None => digits(whole),
+    }
 }
 
 /// The first number of a field, behind which some list windows: `10, 10;w=1`.
