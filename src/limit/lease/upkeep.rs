@@ -73,7 +73,7 @@ impl Lease {
             // The number is dropped, because epoch numbers wrap and by now another epoch may have it.
             self.0.set_lease(self.0.rate(), 0);
         }
-        let hint = self.hint(now_ns);
+        let hint = hint(self, now_ns);
         let (reported, refilled) = (self.0.reported(), refilled(self, plan, spent, now_ns));
         let demand = self.sample_demand(now_ns);
         let (spent, delta, keep) = match self.0.has(Flag::Fallback) {
@@ -126,7 +126,7 @@ impl Lease {
         // twice.
         let rate_before = if grant.epoch == self.0.epoch() { self.0.rate() } else { 0.0 };
         self.0.set_end_ns(match grant.lasts_ns {
-            0 => self.ended_ns(&renewal.plan, sent_ns),
+            0 => ended_ns(self, &renewal.plan, sent_ns),
             lasts_ns => sent_ns.saturating_add(lasts_ns),
         });
         match renewal.epoch {
@@ -157,13 +157,6 @@ impl Lease {
         // They are not left either.
         self.0.set_level(self.0.level().min((self.0.level() - units).max(0.0)));
         units
-    }
-
-    /// The end of a lease that Redis gave without a life, because its window ends in less than a lease's age. It does not
-    /// prolong what was held; requests that wait for the grant have the time of an answer to spend it.
-    fn ended_ns(&self, plan: &Plan, sent_ns: u64) -> u64 {
-        let latest_ns = if self.0.epoch() == 0 { 0 } else { self.0.end_ns().min(sent_ns) };
-        latest_ns.max(sent_ns.saturating_add(ANSWER_NS).saturating_sub(plan.age_ns()))
     }
 
     /// No answer came to a renewal. If Redis certainly did not get it (`is_unheard`), everything is reported again. Else
@@ -318,16 +311,6 @@ impl Lease {
         self.0.lower(Flag::InFlight);
     }
 
-    /// Slow start: asks for four times the last grant if that was used up within `HINT_NS`.
-    fn hint(&self, now_ns: u64) -> f64 {
-        let is_spent = self.0.epoch() != 0 && self.held(now_ns) < UNIT;
-        if is_spent && self.0.unreported_ns(now_ns) < HINT_NS {
-            4.0 * (self.0.last_grant() + 1.0)
-        } else {
-            0.0
-        }
-    }
-
     /// Units spent since the last grant, without those that requests waited for. Negative if a request did not take what
     /// it had waited for, or was refunded.
     pub(super) fn spent(&self) -> f64 {
@@ -384,6 +367,20 @@ impl Lease {
         self.0.set_balance(self.0.balance().saturating_sub(held.saturating_sub(kept)));
         (kept.saturating_sub(held) as f64 / UNIT as f64, kept as f64 / UNIT as f64)
     }
+}
+
+/// The end of a lease that Redis gave without a life, because its window ends in less than a lease's age. It does not
+/// prolong what was held; requests that wait for the grant have the time of an answer to spend it.
+fn ended_ns(lease: &Lease, plan: &Plan, sent_ns: u64) -> u64 {
+    let latest_ns = if lease.0.epoch() == 0 { 0 } else { lease.0.end_ns().min(sent_ns) };
+    latest_ns.max(sent_ns.saturating_add(ANSWER_NS).saturating_sub(plan.age_ns()))
+}
+
+/// Slow start: asks for four times the last grant if that was used up within `HINT_NS`.
+fn hint(lease: &Lease, now_ns: u64) -> f64 {
+    let is_spent = lease.0.epoch() != 0 && lease.held(now_ns) < UNIT;
+    let is_quick = lease.0.unreported_ns(now_ns) < HINT_NS;
+    if is_spent && is_quick { 4.0 * (lease.0.last_grant() + 1.0) } else { 0.0 }
 }
 
 /// How much of `spent` would have refilled since the last report if Redis had known of it: what was due to this node, less the
