@@ -35,15 +35,16 @@ impl Waiting {
         self.limiter.shared.as_ref().map_or(Duration::ZERO, |shared| shared.fleet.deadline(self.asked_keys()))
     }
 
-    /// How much longer it waits after that. Requests to an exact key are asked for together, behind the question in flight,
-    /// and this node's part is for a Redis that is late, not for a queue: so it goes on while the last question about one of
-    /// its keys is within its deadline, at most `DEADLINES_MAX` in all.
+    /// How much longer it waits after that. Requests to a key are asked for together, behind the question in flight, and
+    /// this node's part is for a Redis that is late, not for a queue: so it goes on while the last question about one of its
+    /// keys is within its deadline, at most `DEADLINES_MAX` in all.
     pub fn longer(&self, now_ns: u64) -> Duration {
         let Some(shared) = &self.limiter.shared else { return Duration::ZERO };
         let until_ns = self.asked_keys().filter_map(|key| {
             let deadline_ns = shared.fleet.link.deadline(key).as_nanos() as u64;
             let last_ns = self.started_ns.saturating_add(deadline_ns.saturating_mul(DEADLINES_MAX));
-            Some(shared.exact.questions.sent_ns(key)?.saturating_add(deadline_ns).min(last_ns))
+            let sent_ns = shared.exact.questions.sent_ns(key).or_else(|| shared.leases.renewals.sent_ns(key));
+            Some(sent_ns?.saturating_add(deadline_ns).min(last_ns))
         });
         Duration::from_nanos(until_ns.max().unwrap_or(0).saturating_sub(now_ns))
     }

@@ -18,6 +18,8 @@ struct KeyRenewals {
     sent: Vec<Waiter>,
     /// Requests that came later.
     queued: Vec<Waiter>,
+    /// When it was sent, nanoseconds.
+    sent_ns: u64,
 }
 
 impl Renewals {
@@ -32,8 +34,13 @@ impl Renewals {
         self.0.is_empty()
     }
 
+    /// When the renewal of a key was sent that is on its way, nanoseconds.
+    pub(crate) fn sent_ns(&self, key: Key) -> Option<u64> {
+        self.0.of(key).get(&key).map(|renewing| renewing.sent_ns)
+    }
+
     /// Begins a renewal and returns true, or queues the waiter behind the one in flight and returns false.
-    pub(crate) fn begin(&self, key: Key, waiter: Option<Waiter>) -> bool {
+    pub(crate) fn begin(&self, key: Key, waiter: Option<Waiter>, now_ns: u64) -> bool {
         match self.0.of(key).entry(key) {
             Entry::Occupied(mut renewing) => {
                 let queued = &mut renewing.get_mut().queued;
@@ -46,7 +53,8 @@ impl Renewals {
                 false
             }
             Entry::Vacant(vacant) => {
-                vacant.insert(KeyRenewals { sent: waiter.into_iter().collect(), queued: Vec::new() });
+                let sent = waiter.into_iter().collect();
+                vacant.insert(KeyRenewals { sent, queued: Vec::new(), sent_ns: now_ns });
                 true
             }
         }
@@ -72,12 +80,13 @@ impl Renewals {
     /// Ends a renewal. If requests wait, returns what the next renewal asks for: the units of the first `WANTED_MAX`, and
     /// the plan of the last of them, which is the newest. Requests that gave up are left out, because what they wanted
     /// would be granted in vain.
-    pub(crate) fn next(&self, key: Key) -> Option<(LeaseDemand, Option<PlanId>)> {
+    pub(crate) fn next(&self, key: Key, now_ns: u64) -> Option<(LeaseDemand, Option<PlanId>)> {
         let mut keys = self.0.of(key);
         let renewing = keys.get_mut(&key)?;
         renewing.queued.retain(|waiter| !waiter.wait.is_over());
         let count = renewing.queued.len().min(WANTED_MAX);
         renewing.sent = renewing.queued.drain(..count).collect();
+        renewing.sent_ns = now_ns;
         let Some(last) = renewing.sent.last() else {
             keys.remove(&key);
             return None;

@@ -47,7 +47,7 @@ impl Leases {
         let Some(plan) = self.fleet.plans.get(plan_id) else { return };
         let wanted =
             waiter.as_ref().map_or(LeaseDemand::default(), |waiter| LeaseDemand::by_one(waiter.charge.cost));
-        if self.renewals.begin(key, waiter) {
+        if self.renewals.begin(key, waiter, now_ns) {
             let leased = LeasedCharge { key, plan_id, plan: Arc::clone(&plan), sent_ns: now_ns };
             self.send_renewal(leased, wanted);
         }
@@ -78,7 +78,7 @@ impl Leases {
     /// answer, because Redis must get the messages of a key in their order.
     pub(super) fn release(self: &Arc<Self>, key: Key, plan_id: Option<PlanId>, now_ns: u64) {
         let Some(plan) = self.fleet.plans.get(plan_id) else { return };
-        if !self.renewals.begin(key, None) {
+        if !self.renewals.begin(key, None, now_ns) {
             return;
         }
         let mut leased = LeasedCharge { key, plan_id, plan: Arc::clone(&plan), sent_ns: now_ns };
@@ -152,7 +152,7 @@ impl Leases {
     /// lease from here on; `is_left`: nothing was granted.
     fn renew_next(self: &Arc<Self>, leased: LeasedCharge, is_left: bool, now_ns: u64) {
         let key = leased.key;
-        if let Some((wanted, plan_id)) = self.renewals.next(leased.key) {
+        if let Some((wanted, plan_id)) = self.renewals.next(leased.key, now_ns) {
             // A reload may have changed the plan meanwhile.
             let plan = self.fleet.plans.get(plan_id).map_or(leased.plan, |plan| Arc::clone(&plan));
             self.send_renewal(LeasedCharge { plan_id, plan, sent_ns: now_ns, ..leased }, wanted);
