@@ -147,7 +147,7 @@ fn what_is_no_number_leaves_the_estimate() {
         ("{\"us\\u0061ge\":{\"total_tokens\":6.5}}", 7),
         (long.as_str(), 250),
         (deep.as_str(), 100),
-        ("{\"usage\":{\"total_tokens\":\"7\"}}", 100),
+        ("{\"usage\":{\"total_tokens\":\"7\"}}", 7),
         ("{\"usage\":{\"total_tokens\":-7}}", 100),
         ("{\"usage\":{\"total_tokens\":null}}", 100),
         ("{\"usage\":{\"total", 100),
@@ -159,7 +159,7 @@ fn what_is_no_number_leaves_the_estimate() {
         expected -= charged;
         settles_to(&gateway, expected, &body[..body.len().min(40)]);
     }
-    assert_eq!((costs(&gateway, "known"), costs(&gateway, "absent")), (5.0, 7.0));
+    assert_eq!((costs(&gateway, "known"), costs(&gateway, "absent")), (6.0, 6.0));
 }
 
 /// An upstream that sends what the test tells it, piece by piece, as one chunked stream of events.
@@ -543,7 +543,7 @@ fn a_field_of_the_body_is_counted_by_and_says_the_estimate() {
     assert_eq!(ask("{\"max_tokens\":200,\"messages\":[],\"model\":\"small\"}"), (200, 800), "another model");
     assert_eq!(ask("{\"model\":\"large\"}"), (200, 650), "the default");
     assert_eq!(ask("{\"model\":\"large\",\"max_tokens\":9,\"max_completion_tokens\":50}"), (200, 600));
-    for (odd, reserved) in [("0", 1), ("-5", 50), ("\"70\"", 50), ("2.5", 3), ("null", 50)] {
+    for (odd, reserved) in [("0", 1), ("-5", 50), ("\"70\"", 70), ("\"no\"", 50), ("2.5", 3), ("null", 50)] {
         let before = ask("{\"model\":\"odd\",\"max_tokens\":1}").1;
         let body = format!("{{\"model\":\"odd\",\"max_tokens\":{odd}}}");
         assert_eq!(ask(&body), (200, before - reserved), "{odd}");
