@@ -307,14 +307,18 @@ fn a_call_counts_by_the_status_that_it_ends_with() {
         let gateway = Gateway::start(&text.replace("timeouts", "http = \"h2\"\ntimeouts"));
         assert_eq!(left_after_calls(&gateway, &ends), expected, "{count}");
     }
-    // The gateway's own: no upstream, UNAVAILABLE.
+    // The gateway's own: no upstream, UNAVAILABLE, which stands for a 503: whoever says that it calls escapes no count.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").expect("loopback has a free port");
     let addr = closed.local_addr().expect("it is bound");
     drop(closed);
-    for (code, expected) in [(14, 8), (2, 9)] {
-        let gateway =
-            Gateway::start(&config("9/d", &format!("count = {{ grpc-status = {code} }}"), addr, ""));
-        assert_eq!(left_after_calls(&gateway, &["0"]), [expected], "{code}");
+    for (count, expected) in [
+        ("grpc-status = 14", 8),
+        ("grpc-status = 2", 9),
+        ("status = \"5xx\"", 8),
+        ("not-status = [\"2xx\", \"5xx\"]", 9),
+    ] {
+        let gateway = Gateway::start(&config("9/d", &format!("count = {{ {count} }}"), addr, ""));
+        assert_eq!(left_after_calls(&gateway, &["0"]), [expected], "{count}");
     }
 }
 

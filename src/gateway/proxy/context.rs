@@ -143,12 +143,13 @@ impl RequestContext {
         self.outcome.reason = None;
     }
 
-    /// The gateway refuses it. `cause` is only for operators: it is not in the answer.
-    pub fn refuse(&mut self, reason: Reason, cause: Option<Cause>, status: u16) {
+    /// The gateway refuses it. `cause` is only for operators: it is not in the answer. `stands_for` is the status by which
+    /// policies charge: a refusal of a call has the status 200 and means another one.
+    pub fn refuse(&mut self, reason: Reason, cause: Option<Cause>, status: u16, stands_for: u16) {
         self.release_weight();
         // A client that breaks off stays charged, because otherwise it could end every attempt so.
         if !matches!(reason, Reason::ClientGone | Reason::BodyStall | Reason::BodySlow) {
-            self.settle_status(status, self.outcome.grpc_status);
+            self.settle_status(stands_for, self.outcome.grpc_status);
         }
         self.outcome.cause = cause;
         self.outcome.status = status;

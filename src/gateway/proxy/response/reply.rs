@@ -33,7 +33,7 @@ pub fn refuse(context: Box<RequestContext>, refusal: &Refusal) -> Response<Respo
 /// Refuses a gRPC call. Its HTTP status is 200, as gRPC demands, and it is logged and counted as 200 with the reason.
 fn refuse_call(mut context: Box<RequestContext>, problem: &RefusalProblem<'_>) -> Response<ResponseBody> {
     context.outcome.grpc_status = Some(problem.code as u32);
-    context.refuse(problem.reason, problem.cause, StatusCode::OK.as_u16());
+    context.refuse(problem.reason, problem.cause, StatusCode::OK.as_u16(), problem.status.as_u16());
     let mut headers = fields();
     grpc::tell(&mut headers, problem.code, &problem.detail, problem.retry_after_seconds);
     own(context, StatusCode::OK, headers, Bytes::new())
@@ -69,7 +69,8 @@ fn response(status: StatusCode, headers: HeaderMap, body: ResponseBody) -> Respo
 }
 
 fn refuse_request(mut context: Box<RequestContext>, problem: &RefusalProblem<'_>) -> Response<ResponseBody> {
-    context.refuse(problem.reason, problem.cause, problem.status.as_u16());
+    let status = problem.status.as_u16();
+    context.refuse(problem.reason, problem.cause, status, status);
     let may_close = context.facts.version != Version::HTTP_2;
     let form = context.facts.form;
     let mut headers = fields();
