@@ -1,15 +1,15 @@
 -- Fixed window: a count that starts again at every multiple of the period, or where a window of the calendar begins.
 --
 -- KEYS  the key of one window, by its index: one string of 36 bytes: index, count 'd' each, until_s 'I4'; the plan it
---       was written under: limit, period_us 'd' each (see keys.lua). Of a window of the calendar 44 bytes: when it began and
---       when it ends, 'd' each, are in the place of the index, so that it is found again under another zone or anchor
+--       was written under: limit, period_us 'd' each (see keys.lua). Of a window of the calendar 44 bytes: when units of it
+--       were last spent and when it ends, 'd' each, are in the place of the index
 -- ARGV  none of its own: a plan (limit, period_ns, edges)
 -- returns an algorithm: prepare, open, wait, left, spend, deny, debit, back, is_over, save (see take.lua),
 --         carried
 --
 -- A changed plan keeps what was spent. A count above the limit is a debt: each window that ends takes one limit of it.
--- A window of another zone or anchor that reaches into the present one counts in this until it ends, so its key is kept for a
--- period more. A refusal does not let a record count for longer: its window may be the right one for the next request.
+-- Under another zone or anchor it counts in the window in which units were last spent, so its key is kept for a period more. A
+-- refusal changes no record, so a request with another day in its claim does not let it count for longer.
 
 local fixed_window = {}
 
@@ -19,8 +19,8 @@ function fixed_window.prepare(plan)
   plan.tail = pack('<dd', plan.limit, plan.period_us)
 end
 
--- What a record says; `index` is nil if it is none. Of a window of the calendar, `index` is a time within it, and the last result
--- its end.
+-- What a record says; `index` is nil if it is none. Of a window of the calendar, `index` is when units were last spent, and the
+-- last result its end.
 local function read(saved)
   local index, count, until_s, limit, period_us, ends_us = nil, 0, 0, 0, 0, nil
   if #saved == 36 then
@@ -29,10 +29,12 @@ local function read(saved)
     index, ends_us, count, until_s, limit, period_us = unpack_from('<dddI4dd', saved)
   elseif #saved == 64 then
     -- Of leases (window_lease.lua).
-    index, count, ends_us = unpack_from('<ddd', saved)
+    local at_us, spent_us
+    at_us, count, spent_us = unpack_from('<ddd', saved)
     limit, period_us = unpack_from('<dd', saved, 49)
     period_us, count = ceil(period_us / 1000), ceil(count)
-    if not is_calendar(period_us) then index, ends_us = floor(index / period_us), nil end
+    index = floor(at_us / period_us)
+    if is_calendar(period_us) then index, ends_us = spent_us, spent_us + period_us - 1 end
   end
   local is_record = index and is_count(index) and is_count(count) and is_plan(limit, period_us, limit)
     and (not ends_us or is_calendar(period_us) and math.abs(ends_us - index) <= period_us + day_us)
@@ -49,14 +51,14 @@ function fixed_window.carried(state, saved)
   local index, count, _, limit, period_us, ends_us = read(saved)
   if not index then return false end
   state.at_us, state.count, state.before, state.limit, state.period_us = index * period_us, count, 0, limit, period_us
-  if ends_us then state.at_us, state.before = max(index, min(ends_us - 1, now_us)), ends_us end
+  if ends_us then state.at_us, state.before = index, index end
   return true
 end
 
 function fixed_window.open(state)
   local key, plan = state.key, state.plan
   local saved = heads[key] == nil and values[key] or string_of(key)
-  state.index, state.count, state.until_s, state.is_scaled = plan.index, 0, 0, false
+  state.index, state.count, state.until_s, state.is_scaled, state.spent_us = plan.index, 0, 0, false, now_us
   if not saved then return end
   local index, count, until_s, limit, period_us, ends_us = read(saved)
   -- A value that is no record counts as a spent window, so that a key cannot be reset by overwriting it.
@@ -65,9 +67,7 @@ function fixed_window.open(state)
     return
   end
   if ends_us and period_us == plan.period_us then
-    -- If the clock is not behind: the last window into which that of the record reaches.
-    index = window_at(plan.edges, period_us, index > now_us and index or min(now_us, ends_us - 1))
-    state.is_scaled = ends_us > window_start(plan.edges, period_us, index + 1)
+    index, state.spent_us = window_at(plan.edges, period_us, index), index
   end
   if limit ~= plan.limit or period_us ~= plan.period_us then
     local ended = plan.index - index
@@ -117,18 +117,22 @@ function fixed_window.left(state)
   return max(0, state.plan.limit - state.count), end_us(state, ceil(state.count / state.plan.limit))
 end
 
+local function raise(state, count)
+  if count > state.count then state.count, state.spent_us = count, now_us end
+end
+
 function fixed_window.spend(state, cost)
-  state.count = state.count + cost
+  raise(state, state.count + cost)
 end
 
 function fixed_window.deny(state, cost)
-  state.count = min(state.count + cost, max(state.plan.limit, state.count))
+  raise(state, min(state.count + cost, max(state.plan.limit, state.count)))
 end
 
 function fixed_window.debit(state, cost, most)
   local count = min(state.count + cost, exact / 2)
   if most then count = max(state.count, min(count, most * state.plan.limit)) end
-  state.count = count
+  raise(state, count)
 end
 
 -- Whether a time was in another window.
@@ -149,10 +153,11 @@ function fixed_window.save(state, reset_us)
   if not edges then
     return keep(key, pack('<ddI4', index, state.count, kept_until(key, until_s, reset_us, 0)), plan.tail)
   end
-  local begins_us, ends_us = window_start(edges, period_us, index), window_start(edges, period_us, index + 1)
+  local spent_us = max(window_start(edges, period_us, index), min(state.spent_us, now_us))
+  local ends_us = window_start(edges, period_us, index + 1)
   local last_us = max(reset_us, ends_us + (ceil(state.count / plan.limit) - 1) * period_us - now_us)
   until_s = kept_until(key, until_s, last_us + period_us, 0)
-  keep(key, pack('<dddI4', begins_us, ends_us, state.count, until_s), plan.tail)
+  keep(key, pack('<dddI4', spent_us, ends_us, state.count, until_s), plan.tail)
 end
 
 return fixed_window

@@ -13,10 +13,10 @@
 -- wanted, wanted_before: demand reported in this epoch and in the last; out, out_before: units granted in them
 -- (floats); microseconds since the epoch began (32 bits, of which the upper 13 hold for how many seconds from at_us the
 -- key is kept: see keys.lua); nodes, nodes_before: how many nodes reported (16 bits); the plan it was written under: limit,
--- period_ns (doubles). A window may be one of the calendar (arithmetic.lua); in the place of `previous` is then the end of
--- the window in which `current` was granted, so that a window of another zone or anchor that reaches into the present one
--- counts in this (fixed_window.lua). An epoch never crosses a window's end. A changed limit leaves the units as they are;
--- under a changed period, what is spent counts in the present window. A record of an exact window is read too.
+-- period_ns (doubles). A window may be one of the calendar (arithmetic.lua); in the place of `previous` is then when units
+-- were last granted, so that they are found again under another zone or anchor (fixed_window.lua). An epoch never crosses a
+-- window's end. A changed limit leaves the units as they are; under a changed period, what is spent counts in the present
+-- window. A record of an exact window is read too.
 --
 -- Its twin is src/limit/script_model/window.rs, operation for operation; a test compares them bit by bit. lease.lua
 -- says why steps are skipped and functions hardly called.
@@ -123,10 +123,10 @@ local function window_carried(saved)
   if old_ns ~= period_ns then
     local old_us = floor(old_ns / 1000)
     local index, then_index = floor(now_us / old_us), floor(at_us / old_us)
-    if is_calendar(old_us) then index, then_index = floor((now_us - before) / (old_us - 1)) + 1, 0 end
+    if is_calendar(old_us) then index, then_index = floor((now_us - before) / (old_us - 1)), 0 end
     if index > then_index then spent, before = 0, index == then_index + 1 and spent or 0 end
     if is_sliding then spent = spent + before * (old_us - max(0, now_us - max(index, then_index) * old_us)) / old_us end
-    at_us, spent, before = now_us, min(spent, limit + max(0, spent - old_limit)), at_hand.edges and now_us + 1 or 0
+    at_us, spent, before = now_us, min(spent, limit + max(0, spent - old_limit)), at_hand.edges and now_us or 0
   end
   return pack('<dddffffI4HHdd', at_us, spent, before, 0, 0, 0, 0, 0, 0, 0, limit, period_ns)
 end
@@ -135,7 +135,7 @@ end
 -- ends.
 local function window_open(saved)
   if saved and #saved > 0 and sub(saved, 57) ~= lease_tail then saved = window_carried(saved) end
-  local to_us, at_us, current, previous, wanted, wanted_before = now_us, now_us, 0, at_hand.edges and now_us + 1 or 0, 0, 0
+  local to_us, at_us, current, previous, wanted, wanted_before = now_us, now_us, 0, at_hand.edges and now_us or 0, 0, 0
   local out, out_before, since_us, nodes, nodes_before, until_s = 0, 0, 0, 0, 0, 0
   if saved and #saved ~= 64 then
     current = limit
@@ -162,7 +162,7 @@ local function window_open(saved)
   local index, then_index, starts_us, ends_us = to_us / period_us, at_us / period_us, nil, nil
   if at_hand.edges then
     local edges = at_hand.edges
-    index, then_index = window_at(edges, period_us, to_us), window_at(edges, period_us, min(previous - 1, to_us))
+    index, then_index = window_at(edges, period_us, to_us), window_at(edges, period_us, min(previous, at_us))
     starts_us, ends_us = window_start(edges, period_us, index), window_start(edges, period_us, index + 1)
   else
     index, then_index = index - index % 1, then_index - then_index % 1
@@ -171,7 +171,7 @@ local function window_open(saved)
   end
   local is_new = index - then_index >= 1
   if is_new then
-    previous = at_hand.edges and ends_us or index - then_index == 1 and current or 0
+    previous = at_hand.edges and to_us or index - then_index == 1 and current or 0
     current = 0
   end
   local begins_us = is_whole and then_index * period_us or at_us - since_us
@@ -313,7 +313,7 @@ local function window_lease_renew(key, epoch, demand, reported, rate, pending, s
   elseif is_sliding and given_us >= starts_us - period_us then
     previous = max(previous + delta, 0)
   end
-  if at_hand.edges and (delta > 0 or ends_us < previous) then previous = ends_us end
+  if at_hand.edges and (delta > 0 or previous > at_us) then previous = at_us end
   if not is_first then
     out = out - spent + delta
     if 0 > out then out = 0 end
@@ -367,7 +367,7 @@ local function window_lease_renew(key, epoch, demand, reported, rate, pending, s
     previous, rate = max(previous - later * (period_us / lasts_us), 0), rate + later / left_s
     aging = previous * ((ends_us - at_us) / period_us)
   end
-  if at_hand.edges and served + extra + keep > 0 then previous = ends_us end
+  if at_hand.edges and served + extra + keep > 0 then previous = at_us end
   -- Units that requests wait for are spent at once, so only the others count as out.
   current, out = current + (served + extra + later), out + (extra + later)
   spent = aging + current

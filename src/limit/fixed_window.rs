@@ -8,8 +8,8 @@ use super::{Answer, Outcome, Quota};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counter {
-    /// Which window (`Quota::window_at`).
-    pub(super) index: u64,
+    /// Which window; of the calendar, when units were last spent, by which another zone or anchor finds them, as in Redis.
+    pub(super) place: u64,
     pub(super) count: u64,
 }
 
@@ -17,8 +17,24 @@ impl Counter {
     /// The counter as it is at `now_ns`. A clock behind the counter finds the counter's own window.
     pub(super) fn at(self, quota: &Quota, now_ns: u64) -> Counter {
         let index = quota.window_at(now_ns);
-        let Some(ended) = index.checked_sub(self.index).filter(|ended| *ended > 0) else { return self };
-        Counter { index, count: self.count.saturating_sub(limit_of(quota).saturating_mul(ended)) }
+        // The one of the calendar that is over is looked for only if it left a debt.
+        let ended = match quota.calendar() {
+            Some(_) if self.count <= limit_of(quota) => (self.place < quota.window_start_ns(index)).into(),
+            _ => index.saturating_sub(self.window(quota)),
+        };
+        let place = if ended == 0 { self.place } else { place_at(quota, now_ns) };
+        Counter { place, count: self.count.saturating_sub(limit_of(quota).saturating_mul(ended)) }
+    }
+
+    /// Which window it counts in.
+    pub(super) fn window(self, quota: &Quota) -> u64 {
+        quota.calendar().map_or(self.place, |_| quota.window_at(self.place))
+    }
+
+    /// The counter, which is of now, with another count.
+    fn counting(self, quota: &Quota, count: u64, now_ns: u64) -> Counter {
+        let place = if count > self.count { self.place.max(place_at(quota, now_ns)) } else { self.place };
+        Counter { place, count }
     }
 
     pub(super) fn take(self, quota: &Quota, cost: u64, now_ns: u64) -> (Counter, Outcome) {
@@ -27,7 +43,7 @@ impl Counter {
         let remaining = limit.saturating_sub(current.count);
         let answer = match remaining.checked_sub(cost) {
             Some(remaining) => {
-                let taken = Counter { count: current.count + cost, ..current };
+                let taken = current.counting(quota, current.count + cost, now_ns);
                 return (taken, Outcome::new(Answer::Admitted, remaining, taken.reset_ns(quota, now_ns)));
             }
             None if cost > limit => Answer::Never,
@@ -44,29 +60,22 @@ impl Counter {
     pub(super) fn count_denied(self, quota: &Quota, cost: u64, now_ns: u64) -> Counter {
         let current = self.at(quota, now_ns);
         let count = current.count.saturating_add(cost).min(limit_of(quota).max(current.count));
-        Counter { count, ..current }
+        current.counting(quota, count, now_ns)
     }
 
     /// Counts a cost whether it fits or not; what is over counts in the windows that follow.
     pub(super) fn debit(self, quota: &Quota, cost: u64, now_ns: u64) -> Counter {
         let current = self.at(quota, now_ns);
-        Counter { count: current.count.saturating_add(cost), ..current }
+        current.counting(quota, current.count.saturating_add(cost), now_ns)
     }
 
     /// Undoes a `take` made at `taken_ns`; a window that is over needs nothing back. If it ended in debt, that stays as it
     /// is, because nothing tells it from what was spent since.
     pub(super) fn give_back(self, quota: &Quota, cost: u64, taken_ns: u64) -> Counter {
-        if quota.window_at(taken_ns) != self.index {
+        if quota.window_at(taken_ns) != self.window(quota) {
             return self;
         }
         Counter { count: self.count.saturating_sub(cost), ..self }
-    }
-
-    /// The counter in the windows of another zone or anchor: what was spent in a window that reaches into the present one
-    /// counts in this until it ends, because a change hands out nothing. Redis does the same (lua/fixed_window.lua).
-    pub(super) fn shifted(self, old: &Quota, new: &Quota, now_ns: u64) -> Counter {
-        let last_ns = self.end_ns(old, 1).saturating_sub(1);
-        Counter { index: new.window_at(last_ns.min(now_ns)), ..self }
     }
 
     pub(super) fn is_full(self, quota: &Quota, now_ns: u64) -> bool {
@@ -81,7 +90,7 @@ impl Counter {
     /// A counter of which that fraction is spent, rounded up to a unit.
     pub(super) fn with_used(quota: &Quota, (used, whole): (u64, u64), now_ns: u64) -> Counter {
         let count = (u128::from(used) * u128::from(limit_of(quota))).div_ceil(u128::from(whole));
-        Counter { index: quota.window_at(now_ns), count: u64::try_from(count).unwrap_or(u64::MAX) }
+        Counter { place: place_at(quota, now_ns), count: u64::try_from(count).unwrap_or(u64::MAX) }
     }
 
     fn reset_ns(self, quota: &Quota, now_ns: u64) -> u64 {
@@ -93,8 +102,12 @@ impl Counter {
 
     /// When so many windows have ended, its own included.
     fn end_ns(self, quota: &Quota, windows: u64) -> u64 {
-        quota.window_start_ns(self.index.saturating_add(windows))
+        quota.window_start_ns(self.window(quota).saturating_add(windows))
     }
+}
+
+fn place_at(quota: &Quota, now_ns: u64) -> u64 {
+    quota.calendar().map_or_else(|| quota.window_at(now_ns), |_| now_ns)
 }
 
 /// The most units a window holds.

@@ -4,7 +4,6 @@
 //! everything left. A sliding log does not fit two words: it is a [`Log`](super::Log), and a `State` in its place counts
 //! as a sliding window.
 
-use super::calendar::Calendar;
 use super::fixed_window::Counter;
 use super::sliding_window::Pair;
 use super::small_window::{SmallWindow, Steps};
@@ -95,7 +94,7 @@ impl State {
     /// fixed window that is over are forgotten.
     pub fn report(self, quota: &Quota, cost: u64, spent_ns: u64, now_ns: u64) -> State {
         let is_over = quota.algorithm() == Algorithm::FixedWindow
-            && quota.window_at(spent_ns) != self.counter().at(quota, now_ns).index;
+            && quota.window_at(spent_ns) != self.counter().at(quota, now_ns).window(quota);
         let left = if is_over { 0 } else { self.take(quota, 0, now_ns).1.remaining };
         self.take(quota, cost.min(left), now_ns).0
     }
@@ -140,12 +139,9 @@ impl State {
     /// line up, the count goes into the new quota's current window. Permits keep their number, because each comes back on its
     /// own; nothing else becomes a permit. Of a state that does not fit, `outgrown` says so first.
     pub fn rescale(self, old: &Quota, new: &Quota, now_ns: u64) -> State {
-        if let Some(calendar) = shifted(old, new) {
-            let moved = self.counter().shifted(old, new, now_ns);
-            return State::from_counter(moved).rescale(&old.on_calendar(calendar), new, now_ns);
-        }
-        if new.algorithm() == Algorithm::Concurrency {
-            return if old.algorithm() == Algorithm::Concurrency { self } else { State::default() };
+        let old = &aligned(old, new);
+        if old == new || new.algorithm() == Algorithm::Concurrency {
+            return if old.algorithm() == new.algorithm() { self } else { State::default() };
         }
         if self.is_full(old, now_ns) {
             return State::default();
@@ -169,18 +165,11 @@ impl State {
         State::with_used(new, (u64::try_from(kept).unwrap_or(u64::MAX), new_whole), now_ns)
     }
 
-    /// Whether a refusal under another quota leaves the state as it is: in a window of another zone or anchor that ends no later
-    /// than the one of now, so that a request with another day in its claim does not let it count for longer.
-    pub fn stays_under(self, old: &Quota, new: &Quota, now_ns: u64) -> bool {
-        let ends_ns = |quota: &Quota, window: u64| quota.window_start_ns(window.saturating_add(1));
-        shifted(old, new).is_some()
-            && ends_ns(old, self.counter().index) <= ends_ns(new, new.window_at(now_ns))
-    }
-
     /// What a charge is told of a state that holds more than its lower limit of the same period: nothing is left until enough of
     /// it has expired as it would have under the old limit. Until then it is kept as it is, so that a limit that goes down and
     /// up again, or two tiers in turn, give no burst. `None`: it fits.
     pub fn outgrown(self, old: &Quota, new: &Quota, cost: u64, now_ns: u64) -> Option<Outcome> {
+        let old = &aligned(old, new);
         let less = old.capacity().checked_sub(new.capacity())?;
         let is_alike = old.algorithm() == new.algorithm() && old.has_periods_of(new);
         if less == 0 || !is_alike || new.algorithm() == Algorithm::Concurrency {
@@ -248,19 +237,21 @@ impl State {
     }
 
     fn counter(self) -> Counter {
-        Counter { index: self.0[0], count: self.0[1] }
+        Counter { place: self.0[0], count: self.0[1] }
     }
 
     fn from_counter(counter: Counter) -> State {
-        State([counter.index, counter.count])
+        State([counter.place, counter.count])
     }
 }
 
-/// The calendar of a quota if windows of another are of the same unit and begin at other times: in another zone, or on another
-/// day of the month.
-fn shifted(old: &Quota, new: &Quota) -> Option<&'static Calendar> {
-    let (before, now) = (old.calendar()?, new.calendar()?);
-    (before.unit() == now.unit() && before != now).then_some(now)
+/// The quota of before, with the windows of now if those are of another zone or begin on another day: its units count in the
+/// window in which the last of them was spent.
+fn aligned(old: &Quota, new: &Quota) -> Quota {
+    match (old.calendar(), new.calendar()) {
+        (Some(before), Some(now)) if before.unit() == now.unit() && before != now => old.on_calendar(now),
+        _ => *old,
+    }
 }
 
 /// Units to a fraction of 2^-64, of what an algorithm calls used.

@@ -88,6 +88,8 @@ impl fmt::Debug for Limiter {
 pub struct SharedWindow {
     /// Nodes hold leases of it, rather than Redis deciding each charge.
     pub is_leased: bool,
+    /// Redis answers: what a node decides without it is decided so because an answer is late.
+    pub answers: bool,
     /// How far the clock that its windows follow is ahead of this node's, microseconds.
     pub ahead_us: i64,
 }
@@ -157,7 +159,8 @@ impl Limiter {
         let shard_us = shared.fleet.link.shard_us(charge.key, clock::now_ns());
         let unix_us = u64::try_from(clock::unix().as_micros()).unwrap_or(u64::MAX);
         let ahead_us = shard_us.cast_signed().saturating_sub_unsigned(unix_us);
-        Some(SharedWindow { is_leased: !plan.sharing.is_exact(), ahead_us })
+        let answers = shared.fleet.link.answers(charge.key);
+        Some(SharedWindow { is_leased: !plan.sharing.is_exact(), answers, ahead_us })
     }
 
     /// The table of what this node counts on its own.

@@ -76,9 +76,7 @@ fn the_script_counts_as_the_table_does() {
             }
             let told = store.take(&[&key], &[part], now_us);
             let (after, outcome) = state.rescale(&of, &quota, now_ns).take(&quota, cost, now_ns);
-            if outcome.is_admitted() || !state.stays_under(&of, &quota, now_ns) {
-                (state, of) = (after, quota);
-            }
+            (state, of) = (after, quota);
             assert_eq!(told.admitted, outcome.is_admitted(), "{context}");
             assert_eq!(told.parts[0].remaining, outcome.remaining, "{context}");
             let calendar = quota.calendar().expect("it is of one");
@@ -171,6 +169,13 @@ fn another_anchor_or_zone_gives_no_fresh_quota_and_no_wait_beyond_the_window_of_
         // Until the window of now ends, whether that of before has ended or not.
         assert!(told(anchor, &key, 1, ends - 1).0.wait_us > 0, "{key}");
         assert_eq!(told(anchor, &key, 1, ends).0.remaining, 9, "{key}");
+        // Nor longer if no request came in between.
+        let key = format!("alone {key}");
+        assert_eq!(told(1, &key, 10, day).0.remaining, 0, "{key}");
+        assert_eq!(told(anchor, &key, 1, ends).0.remaining, 9, "{key}");
+        // And back again: what was spent under the new one counts under the old.
+        assert_eq!(told(anchor, &key, 9, ends).0.remaining, 0, "{key}");
+        assert!(told(1, &key, 1, ends).0.wait_us > 0, "{key}");
     }
 }
 
@@ -446,6 +451,41 @@ fn another_anchor_gives_a_fleet_no_fresh_quota_and_no_longer_wait() {
     }
 }
 
+#[test]
+fn another_anchor_ends_a_month_for_clients_that_stay_away() {
+    let redis = Redis::with_clock();
+    let ends_s = |day: u8| Calendar::new(CalendarUnit::Month, Zone::utc(), 0).anchored(day).around_s(now()).1;
+    // The days whose months end last and first.
+    let before = (1..=31).max_by_key(|day| ends_s(*day)).expect("there are days");
+    let after = (1..=31).min_by_key(|day| ends_s(*day)).expect("there are days");
+    let edge_s = ends_s(after);
+    let config = |anchor: u8| {
+        let policy = |name: &str, more: &str| {
+            format!(
+                "[policy.{name}]\nby = [\"header:x-user\"]\nanchor = {anchor}\n{more}\n\
+                 [[route]]\npath = \"/{name}\"\nlimit = \"{name}\"\nrespond = {{}}\n"
+            )
+        };
+        let exact = policy("exact", "limit = \"20/month\"\novershoot = 0");
+        let url = redis.addr();
+        format!("[redis]\nurl = \"redis://{url}\"\ndeadline = \"1s\"\n{exact}")
+            + &policy("leased", "limit = \"300/month\"")
+    };
+    let node = Gateway::start(&config(before));
+    eventually("it is connected", || (node.metric("sluicegate_redis_up", &[]) == 1.0).then_some(()));
+    let admitted = |path: &str, requests: usize| {
+        let request = || node.client().request("GET", path, &["x-user: ann"], "");
+        (0..requests).filter(|_| request().status == 200).count()
+    };
+    assert_eq!((admitted("/exact", 25), admitted("/leased", 310)), (20, 300));
+    node.reload(&config(after));
+    set_clock(&redis, edge_s + 3_600);
+    for (path, limit) in [("/exact", 20), ("/leased", 300)] {
+        eventually("the new month has begun", || (admitted(path, 1) == 1).then_some(()));
+        assert_eq!(admitted(path, limit + 10), limit - 1, "{path}");
+    }
+}
+
 /// A node whose consumers have a billing day each: Ann the 15th, Bob the 31st. Joe's is no day, and Eve has none.
 fn billed(more: &str) -> Gateway {
     let directory = Directory::new();
@@ -475,6 +515,8 @@ const MONTH: [(&str, u8); 4] = [("ann", 15), ("bob", 31), ("joe", 7), ("eve", 7)
 fn a_consumers_months_begin_on_its_own_day() {
     let node = billed("");
     for (consumer, day) in MONTH {
+        let told = node.admin(&format!("/v1/why/{consumer}")).text();
+        assert!(told.contains("this month is assumed"), "{consumer}: {told}");
         let month = Calendar::new(CalendarUnit::Month, Zone::utc(), 0).anchored(day);
         let (begins_s, ends_s) = month.around_s(now());
         let answer = call(&node, consumer);
@@ -497,7 +539,7 @@ fn a_consumers_months_begin_on_its_own_day() {
         assert_eq!((&limit["anchor"], &limit["remaining"]), (&day.into(), &0.into()), "{consumer}: {limit}");
         let told = node.admin(&format!("/v1/why/{consumer}")).text();
         let shown = format!("a month of the calendar in UTC, anchor {day}:");
-        assert!(told.contains(&shown), "{consumer}: {told}");
+        assert!(told.contains(&shown) && !told.contains("assumed"), "{consumer}: {told}");
         assert!(told.contains("plan-month: 3 of 3 used"), "{consumer}: {told}");
     }
 }

@@ -63,10 +63,10 @@ impl Node {
     }
 
     /// One that takes the time of a check from its body.
-    fn with_test_time() -> Node {
+    fn with_test_time(more: &str) -> Node {
         let mut command = Command::new("sh");
         command.args(["-c", "exec \"$0\" \"$@\" --test-time", env!("CARGO_BIN_EXE_sluicegate")]);
-        Node(Gateway::start_by(command, directory(), CONFIG))
+        Node(Gateway::start_by(command, directory(), &format!("{CONFIG}{more}")))
     }
 
     fn get(&self, consumer: &str) -> Response {
@@ -808,7 +808,7 @@ fn an_override_on_who_is_exempt_is_told() {
 
 #[test]
 fn a_gateway_for_tests_takes_the_time_of_a_check() {
-    let node = Node::with_test_time();
+    let node = Node::with_test_time("");
     let at = |now: &str| {
         let mut body = calls_of("ann", 5);
         body["now"] = now.into();
@@ -824,6 +824,22 @@ fn a_gateway_for_tests_takes_the_time_of_a_check() {
     assert_eq!(at(&first)["retry_after_seconds"], 3_600);
     assert_eq!(at(&later)["allowed"], true, "an hour later the limit is whole again");
     assert!(at("2001-01-01T00:00:00Z")["error"].is_string());
+}
+
+#[test]
+fn a_month_that_refuses_is_as_long_as_that_of_the_check() {
+    let node = Node::with_test_time("[policy.month]\nby = [\"consumer\"]\nlimit = \"3/month\"\n");
+    let first_of = |date: time::Date| date.replace_day(1).expect("months have it");
+    let next = |first: time::Date| first_of(first + time::Duration::days(31));
+    let mut first = first_of(time::OffsetDateTime::now_utc().date());
+    for dry in [true, false, true, false] {
+        first = next(first);
+        let now = format!("{first}T12:00:00Z");
+        let refused =
+            node.check(&json!({ "policy": "month", "key": "ann", "cost": 4, "dry": dry, "now": now }));
+        let length = (next(first) - first).whole_seconds();
+        assert_eq!(refused["violated"][0]["period_seconds"], length, "{now}, {dry}: {refused}");
+    }
 }
 
 #[test]

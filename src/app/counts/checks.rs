@@ -8,7 +8,7 @@ use tokio::task::yield_now;
 
 use super::sources::{Clocks, Counts};
 use crate::explain::{blocked, lacking, later, look_ahead, seconds};
-use base::{clock, words};
+use base::words;
 use control::admin::{CheckQuestion, CheckResult, ViolatedWindow};
 use control::database::Time;
 use limit::{Algorithm, Charge, Outcome, TrialSet};
@@ -194,18 +194,19 @@ fn verdict(table: &RouteTable, step: &Step<'_>) -> CheckResult {
         return CheckResult::Allowed { remaining, reset_at, delay_seconds };
     }
     let violated = decision.violated(&check.charges);
-    let violated = violated.map(|(charge, outcome)| violated_of(table, charge, outcome)).collect();
+    let violated =
+        violated.map(|(charge, outcome)| violated_of(table, charge, outcome, ready.wall)).collect();
     let retry_after_seconds = decision.retry_after_ns().map(seconds);
     CheckResult::Refused { remaining, reset_at, retry_after_seconds, violated, blocked: None }
 }
 
-fn violated_of(table: &RouteTable, charge: &Charge, outcome: &Outcome) -> ViolatedWindow {
+fn violated_of(table: &RouteTable, charge: &Charge, outcome: &Outcome, wall: Time) -> ViolatedWindow {
     let policy = &table.policies()[charge.policy.index()];
     ViolatedWindow {
         policy: policy.name.to_string(),
         window: policy.windows[usize::from(charge.window)].label.to_string(),
         limit: charge.quota.limit().get(),
-        period_seconds: charge.quota.period_at_ns(clock::unix()).div_ceil(SECOND_NS),
+        period_seconds: seconds(charge.quota.period_at_ns(Time(0).until(wall))),
         retry_after_seconds: outcome.retry_after_ns().map(seconds),
     }
 }

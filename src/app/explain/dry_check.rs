@@ -66,11 +66,12 @@ pub(crate) async fn look_ahead(
         let policy = &table.policies()[limit.charge.policy.index()];
         policy.windows[usize::from(limit.charge.window)].label.to_string()
     };
+    let unix = Time(0).until(wall);
     let labels = limits.iter().filter(refuses).map(label);
     let violated = limited.violated.into_iter().zip(labels).map(|(violation, window)| ViolatedWindow {
         window,
         limit: violation.quota.limit().get(),
-        period_seconds: violation.period_seconds().unwrap_or_default(),
+        period_seconds: violation.period_seconds().map_or(0, |_| seconds(violation.quota.period_at_ns(unix))),
         retry_after_seconds: violation.retry_after_seconds,
         policy: violation.policy,
     });

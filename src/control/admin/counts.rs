@@ -166,6 +166,9 @@ pub struct PolicyUsage {
     pub replaces: Option<String>,
     /// The tier whose windows are shown, if they depend on it.
     pub tier: Option<TierShown>,
+    /// Whether clients may have months of their own, by a claim that only their requests show.
+    #[serde(skip)]
+    pub has_own_months: bool,
     /// The penalty that is in force, as the node that answers knows it, if the policy has a rule for penalties.
     #[serde(serialize_with = "in_force")]
     pub penalty: Option<PenaltyShown>,
@@ -190,6 +193,7 @@ impl PolicyUsage {
             is_shadow: policy.shadow,
             replaces: policy.replaces().map(|replaces| replaces.name.to_string()),
             tier: None,
+            has_own_months: policy.anchor_claim.is_some(),
             penalty: None,
             outranked: Vec::new(),
             windows: None,

@@ -185,7 +185,7 @@ fn a_limit_of_the_calendar_is_whole_again_when_its_window_ends() {
     );
 }
 
-/// What was spent under another anchor, of which the window reaches into the present one, stays spent until this ends.
+/// What was spent under another anchor counts in the window in which it was spent, whether requests came in between or not.
 #[test]
 fn another_anchor_gives_no_fresh_quota_and_no_wait_beyond_the_window_of_now() {
     let month = Calendar::new(CalendarUnit::Month, Zone::utc(), 0);
@@ -203,19 +203,21 @@ fn another_anchor_gives_no_fresh_quota_and_no_wait_beyond_the_window_of_now() {
             "{day} {anchor}"
         );
         assert!(!told(at(ends) - 1).is_admitted(), "{day} {anchor}");
-        // Once a request has come after the change, or if the window of before has ended by then.
-        let kept = spent.rescale(&of(1), &of(anchor), at(day));
-        let spent = if spent.stays_under(&of(1), &of(anchor), at(day)) {
-            spent.rescale(&of(1), &of(anchor), at(ends))
-        } else {
-            kept
-        };
-        assert_eq!(spent.take(&of(anchor), 1, at(ends)).1.remaining, 9, "{day} {anchor}");
+        assert_eq!(told(at(ends)).remaining, 9, "{day} {anchor}");
+        // A refusal leaves it as it is.
+        assert_eq!(spent.rescale(&of(1), &of(anchor), at(day)), spent, "{day} {anchor}");
+        // And back again: what was spent under the new one counts under the old.
+        let spent = spent.rescale(&of(1), &of(anchor), at(ends)).take(&of(anchor), 10, at(ends)).0;
+        let back = spent.rescale(&of(anchor), &of(1), at(ends)).take(&of(1), 1, at(ends)).1;
+        assert_eq!(back.remaining, 0, "{day} {anchor}");
     }
+    // What was spent before the window of now began is over.
+    let spent = State::default().take(&of(1), 10, at(1)).0;
+    assert_eq!(spent.rescale(&of(1), &of(20), at(22)).take(&of(20), 1, at(22)).1.remaining, 9);
     // Of a debt each window takes its limit.
     let owing = State::default().debit(&of(1), 25, at(3)).rescale(&of(1), &of(15), at(40));
-    assert_eq!(owing.used(&of(15), at(40)).0, 25);
-    assert_eq!(owing.used(&of(15), at(45)).0, 15);
+    assert_eq!(owing.used(&of(15), at(40)).0, 15);
+    assert_eq!(owing.used(&of(15), at(45)).0, 5);
 }
 
 proptest! {

@@ -588,7 +588,7 @@ fn what_was_spent_stays_spent_under_another_anchor_until_the_window_of_now_ends(
     // When March 2027 begins.
     let at = |day: u64| 1_803_859_200_000_000 + day * 86_400_000_000;
     for (spent, day, anchor, ends) in
-        [(1, 22, 20, 50), (17, 22, 16, 46), (3, 3, 10, 9), (1, 22, 28, 27), (1, 1, 31, 30), (29, 35, 15, 45)]
+        [(20, 22, 20, 50), (17, 22, 16, 46), (3, 3, 10, 9), (1, 22, 28, 27), (1, 1, 31, 30), (29, 35, 15, 45)]
     {
         let mut model = ScriptModel::default();
         model.renew(&wants(&of(1), 0.1, 100), at(spent));
@@ -599,6 +599,10 @@ fn what_was_spent_stays_spent_under_another_anchor_until_the_window_of_now_ends(
         assert_eq!(tokens(anchor, at(day)), (0.0, (at(ends) - at(day)) * 1_000), "{day} {anchor}");
         assert_eq!(tokens(anchor, at(ends) - 1).0, 0.0, "{day} {anchor}");
         assert_eq!(tokens(anchor, at(ends)).0, 1.0, "{day} {anchor}");
+        // Nor does it count for longer if no request came in between.
+        let mut model = ScriptModel::default();
+        model.renew(&wants(&of(1), 0.1, 100), at(spent));
+        assert_eq!(model.renew(&wants(&of(anchor), 0.1, 1), at(ends)).tokens, 1.0, "{day} {anchor}");
     }
     // What is refused another day lets nothing count for longer.
     let mut model = ScriptModel::default();

@@ -9,8 +9,8 @@ use crate::lease_messages::LentWindow;
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Record {
     at_us: f64,
-    /// Units granted in this window, and spent in the one before; of the calendar, the end of the window in which `current` was
-    /// granted, so that it is found again under another zone or anchor.
+    /// Units granted in this window, and spent in the one before; of the calendar, when units were last granted, so that they are
+    /// found again under another zone or anchor.
     current: f64,
     previous: f64,
     /// Demand reported in this epoch, and in the last, units a second.
@@ -38,7 +38,7 @@ impl Record {
 
     /// One of which nothing is spent.
     fn fresh(now_us: f64, r: &RenewalNumbers) -> Record {
-        Record { at_us: now_us, previous: r.edges.map_or(0.0, |_| now_us + 1.0), ..Record::default() }
+        Record { at_us: now_us, previous: r.edges.map_or(0.0, |_| now_us), ..Record::default() }
     }
 
     /// Whether a script may have written it.
@@ -153,8 +153,8 @@ impl Open {
         } else if r.is_sliding && given_us >= starts_us - self.period_us {
             s.previous = (s.previous + delta).max(0.0);
         }
-        if r.edges.is_some() && (delta > 0.0 || self.window_ends_us < s.previous) {
-            s.previous = self.window_ends_us;
+        if r.edges.is_some() && (delta > 0.0 || s.previous > s.at_us) {
+            s.previous = s.at_us;
         }
     }
 }
@@ -233,7 +233,7 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
         rate += later / (lasts_us / 1e6);
     }
     if r.edges.is_some() && served + extra + r.keep > 0.0 {
-        s.previous = open.window_ends_us;
+        s.previous = s.at_us;
     }
     s.current += served + extra + later;
     s.out += extra + later;
@@ -357,7 +357,7 @@ fn carried(saved: Record, now_us: f64, r: &RenewalNumbers) -> Record {
     let period_us = (period_ns / 1000.0).floor();
     let (mut index, mut then) = ((now_us / period_us).floor(), (saved.at_us / period_us).floor());
     if is_calendar(period_us) {
-        (index, then) = (((now_us - saved.previous) / (period_us - 1.0)).floor() + 1.0, 0.0);
+        (index, then) = (((now_us - saved.previous) / (period_us - 1.0)).floor(), 0.0);
     }
     let (mut spent, before) = match index - then {
         ..=0.0 => (saved.current, saved.previous),
@@ -387,12 +387,12 @@ fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
     let starts_us = r.window_start_us(period_us, index);
     let (spent_us, window_ends_us) = match r.edges {
         None => (s.at_us, starts_us + period_us),
-        Some(_) => ((s.previous - 1.0).min(now_us), r.window_start_us(period_us, index + 1.0)),
+        Some(_) => (s.previous.min(s.at_us), r.window_start_us(period_us, index + 1.0)),
     };
     let ahead = index - r.window_at(period_us, spent_us);
     if ahead >= 1.0 {
         s.previous = match r.edges {
-            Some(_) => window_ends_us,
+            Some(_) => now_us,
             None if ahead == 1.0 => s.current,
             None => 0.0,
         };

@@ -16,7 +16,7 @@ use limit::penalty::Record;
 use limit::{Algorithm, Calendar, CalendarUnit, Key, Log, Quota, State, Zone};
 
 /// The way states are written. A successor that reads another begins anew.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// Why a table was not handed over whole.
 #[derive(Debug, thiserror::Error)]

@@ -322,13 +322,6 @@ impl Table {
             return outcome;
         }
         let (state, outcome) = spend(self.state_in(&slot, charge, fingerprint, now_ns), charge, now_ns);
-        let kept = slot.fingerprint();
-        if kept != fingerprint
-            && !outcome.is_admitted()
-            && stays(self.quotas.known().get(kept), &slot, charge, now_ns)
-        {
-            return outcome;
-        }
         slot.set_state(state.0, fingerprint);
         outcome
     }
@@ -368,13 +361,6 @@ impl Table {
             None => State::spent(&charge.quota, now_ns),
         }
     }
-}
-
-/// Whether a refusal leaves a slot under the quota of before, because that ends first; see [`State::stays_under`].
-#[cold]
-fn stays(old: Option<Quota>, slot: &SlotGuard<'_, 4, 2>, charge: &Charge, now_ns: u64) -> bool {
-    let stays = |old: Quota| State(slot.state()).stays_under(&old, &charge.quota, now_ns);
-    !charge.count_denied && old.is_some_and(stays)
 }
 
 #[inline(always)]

@@ -28,7 +28,7 @@ use crate::admin::counts::{
 use crate::admin::state::{AdminState, FleetNodes};
 use crate::database::Time;
 use base::clock;
-use limit::Algorithm;
+use limit::{Algorithm, Calendar};
 use observe::record::decisions::steady;
 
 /// A query about a consumer.
@@ -111,7 +111,7 @@ async fn show(
     lines.extend(penalties(fleet.is_some(), &own, &tenants, &refusals));
     lines.extend(overrides(&own));
     lines.extend(of_tenant(tenant.as_deref(), &own, &tenants));
-    lines.extend(alignments(&own));
+    lines.extend(alignments(&own, &seen));
     lines.extend(refused(&consumer, &refusals, policy.as_deref(), state.decisions.is_kept()));
     if !has_answered {
         lines.push((
@@ -380,16 +380,22 @@ fn of_tenant(tenant: Option<&str>, own: &[PolicyUsage], tenants: &[PolicyUsage])
     lines
 }
 
-/// Where each window begins and ends.
-fn alignments(usage: &[PolicyUsage]) -> Vec<Line> {
+/// Of a month if no decision has told on which day the client's own begin.
+const ASSUMED: &str = "; this month is assumed: no decision is known that shows the client's day";
+
+/// Where each window begins and ends: of a client whose own day no decision has shown, by the policy's.
+fn alignments(usage: &[PolicyUsage], seen: &BTreeMap<String, SeenWindow>) -> Vec<Line> {
     let now = clock::unix();
     windows(usage)
-        .map(|(_, window)| {
+        .map(|(policy, window)| {
+            let is_month = window.quota.calendar().is_some_and(Calendar::is_monthly);
+            let is_assumed = is_month && policy.has_own_months && !seen.contains_key(&policy.policy);
+            let assumed = if is_assumed { ASSUMED } else { "" };
             let full = match window.reset_at {
                 Some(at) if window.used + window.leased > 0 => format!("; full again at {at} at the latest"),
                 _ => String::new(),
             };
-            ("window", format!("{}: {}{full}", window.window, alignment(window, now)))
+            ("window", format!("{}: {}{assumed}{full}", window.window, alignment(window, now)))
         })
         .collect()
 }

@@ -175,6 +175,7 @@ fn state(readiness: Readiness) -> AdminState {
                     is_shadow: false,
                     replaces: None,
                     tier: Some(TierShown { name: "pro".to_owned(), from: TierFrom::Assumed }),
+                    has_own_months: false,
                     penalty: Some(PenaltyShown { node: "edge-1".to_owned(), ends_at: Some(Time::now()) }),
                     outranked: Vec::new(),
                     windows,

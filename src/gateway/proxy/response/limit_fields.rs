@@ -234,7 +234,8 @@ pub fn reset_ns(
 }
 
 /// Seconds until a window that the fleet shares is whole again, if this node knows only what is left of it. Shared windows
-/// begin at multiples of their period, or with the calendar, on Redis's wall clock. `None` in fallback, where a node has its own.
+/// begin at multiples of their period, or with the calendar, on Redis's wall clock. `None` if a node has its own while Redis does
+/// not answer.
 fn shared_reset(
     charge: &Charge,
     outcome: &Outcome,
@@ -242,8 +243,7 @@ fn shared_reset(
     unix_seconds: u64,
     shared: impl Fn(&Charge) -> Option<SharedWindow>,
 ) -> Option<u64> {
-    if charge.plan.is_none() || tier == DecidingTier::Fallback || outcome.remaining >= charge.quota.capacity()
-    {
+    if charge.plan.is_none() || outcome.remaining >= charge.quota.capacity() {
         return None;
     }
     // A log of few units is whole a period after its newest unit, which every answer says.
@@ -251,11 +251,14 @@ fn shared_reset(
     let is_window = slides || charge.quota.algorithm() == Algorithm::FixedWindow;
     // Redis says exactly when a window without leases is whole, of a leased one only what is left.
     let shared = is_window.then(|| shared(charge)).flatten()?;
-    if !shared.is_leased && tier == DecidingTier::Global {
-        return None;
+    match tier {
+        DecidingTier::Global if !shared.is_leased => return None,
+        DecidingTier::Fallback if !shared.is_leased || !shared.answers => return None,
+        _ => {}
     }
     let unix = shared.unix(Duration::from_secs(unix_seconds));
-    let ends_in = charge.quota.window_left_ns(unix).div_ceil(SECOND_NS);
+    // To the nearest second, because this node's clock is read in whole ones, and that of Redis is hardly ahead or behind.
+    let ends_in = (charge.quota.window_left_ns(unix) + SECOND_NS / 2) / SECOND_NS;
     let period_seconds = charge.quota.period_ns().get().div_ceil(SECOND_NS);
     // What was spent in a sliding window counts, with falling weight, until the end of the next.
     Some(if slides { ends_in + period_seconds } else { ends_in })
@@ -526,7 +529,7 @@ mod tests {
             Charge { plan: Some(PlanId::new(NonZeroU32::MIN)), ..Charge::one(Key::default(), quota) };
         let reset = |remaining, tier, unix_seconds, is_leased| {
             let outcome = Outcome::new(Answer::Admitted, remaining, 9 * SECOND_NS);
-            let shared = SharedWindow { is_leased, ahead_us: 0 };
+            let shared = SharedWindow { is_leased, answers: tier != DecidingTier::Fallback, ahead_us: 0 };
             shared_reset(&charge, &outcome, tier, unix_seconds, |_| Some(shared))
         };
         // Ten requests in the last second of a minute, one fourteen seconds later: whoever decided them.
@@ -536,16 +539,22 @@ mod tests {
         }
         assert_eq!(reset(51, DecidingTier::Global, 73, false), None, "Redis has said it exactly");
         assert_eq!(reset(51, DecidingTier::Fallback, 73, true), None);
+        // An answer that was late once makes it no other window.
+        let late = SharedWindow { is_leased: true, answers: true, ahead_us: 0 };
+        let outcome = Outcome::new(Answer::Admitted, 51, 9 * SECOND_NS);
+        assert_eq!(shared_reset(&charge, &outcome, DecidingTier::Fallback, 73, |_| Some(late)), Some(107));
         // By the clock of Redis, which is a minute and a half ahead, or behind.
         let fixed = Charge { quota: quota.counted_by(Algorithm::FixedWindow), ..charge };
-        for (ahead_us, ends_in) in [(0, 47), (90_000_000, 17), (-90_000_000, 17), (-100_000_000, 27)] {
-            let shared = |_: &Charge| Some(SharedWindow { is_leased: true, ahead_us });
+        for (ahead_us, ends_in) in
+            [(0, 47), (-300, 47), (300, 47), (90_000_000, 17), (-90_000_000, 17), (-100_000_000, 27)]
+        {
+            let shared = |_: &Charge| Some(SharedWindow { is_leased: true, answers: true, ahead_us });
             let outcome = Outcome::new(Answer::Later { retry_after_ns: 1 }, 0, 0);
             let told = reset_ns(&fixed, &outcome, DecidingTier::Local, 673, shared);
             assert_eq!(told, ends_in * SECOND_NS, "{ahead_us}");
         }
         // No sooner than a refused client may come back.
-        let shared = |_: &Charge| Some(SharedWindow { is_leased: false, ahead_us: 0 });
+        let shared = |_: &Charge| Some(SharedWindow { is_leased: false, answers: true, ahead_us: 0 });
         let outcome = Outcome::new(Answer::Later { retry_after_ns: 107 * SECOND_NS }, 0, 0);
         assert_eq!(reset_ns(&fixed, &outcome, DecidingTier::Local, 673, shared), 107 * SECOND_NS);
         assert_eq!(reset(60, DecidingTier::Local, 73, true), None, "it is whole");
