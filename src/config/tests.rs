@@ -626,7 +626,7 @@ fn what_cannot_be_meant_draws_a_warning() {
     for (text, place, message) in [
         (format!("{tls}{redirect}"), "5:12", "over https it redirects to itself"),
         (staff.to_owned(), "1:7", "this method never recognises a client"),
-        (counted.to_owned(), "3:9", "no client has the dimension it counts by"),
+        (counted.to_owned(), "3:9", "no client has the dimension that it counts by"),
         (sticky.to_owned(), "3:10", "so no client keeps its upstream"),
         (hashed.to_owned(), "3:11", "so no client keeps its server"),
         (plain.to_owned(), "3:12", "no listener of this gateway serves https on port 443"),
@@ -2141,7 +2141,7 @@ fn routes_are_checked() {
             "[log]\naccess = \"file.log\"",
             "`access` must be a table, not a string",
             "2:10",
-            "write `access = { to = \"/var/log/sluicegate.log\" }`",
+            "or `access = { to = \"/var/log/sluicegate.log\" }`",
         ),
         (
             "[redis]\nurl = \"redis://a\"\nhost = \"b\"",
@@ -2292,7 +2292,7 @@ fn routes_are_checked() {
             "[[route]]\nto = \"echo\"\nmax-body-size = 1",
             "unknown key `max-body-size` in a route",
             "3:1",
-            "did you mean `max-body`?",
+            "write `max-body = \"10MB\"` at the route",
         ),
         (
             "[[route]]\nredirect = true",
@@ -2301,7 +2301,12 @@ fn routes_are_checked() {
             "write `redirect = \"https\"`",
         ),
         ("[[route]]\nto = \"echo\"\nname = \"1\"", "`1` cannot be a name", "3:8", "start with a letter"),
-        ("[[route]]\nto = \"echo\"\nrewrite = \"/a\"", "`rewrite` needs an upstream", "3:1", "leave it out"),
+        (
+            "[[route]]\nto = \"echo\"\nrewrite = \"/a\"",
+            "`rewrite` has no effect with `to = \"echo\"`, which answers by itself",
+            "3:1",
+            "name another",
+        ),
         (
             "[[route]]\nto = \"echo\"\nheaders = { set = { \"a b\" = \"c\" } }",
             "`a b` is not a header's name",
@@ -2392,19 +2397,19 @@ fn routes_are_checked() {
             "[listener.a]\nbind = \"127.0.0.1:0\"\nredirect = \"https://a.example/x\"",
             "a listener cannot redirect to `https://a.example/x`",
             "3:12",
-            "write it like",
+            "write `https` for the host",
         ),
         (
             "[[route]]\nto = \"echo\"\ntimeouts = { total = \"1s\" }",
-            "`timeouts` needs an upstream",
+            "`timeouts` has no effect with `to = \"echo\"`, which answers by itself",
             "3:1",
-            "leave it out",
+            "name another upstream",
         ),
         (
             "[[route]]\nto = \"echo\"\nretry = { times = 0 }",
-            "`retry` needs an upstream",
+            "`retry` has no effect with `to = \"echo\"`, which answers by itself",
             "3:1",
-            "leave it out",
+            "name another upstream",
         ),
         (
             "[[route]]\nto = \"http://127.0.0.1:1\"\nretry = { budget = \"10%\" }",
@@ -2516,7 +2521,7 @@ fn what_is_wrong_together_is_checked() {
         ),
         (
             "[[route]]\nto = \"echo\"\npath = \"/{*}\"",
-            "the name of a parameter has letters, digits, `_` and `-`, a letter or `_` first; `{name}` takes any one segment, `{*name}` at the end all that follows",
+            "the name of a parameter has letters, digits, `_` and `-`, a letter or `_` first; `{name}` takes any one segment, `{*name}` at the end all that follows; there are no regular expressions",
             "3:8",
             "",
         ),
@@ -2544,7 +2549,9 @@ fn what_is_wrong_together_is_checked() {
         "[[route]]\nname = \"a\"\npath = \"/{x}\"\nto = \"echo\"\n[[route]]\nname = \"b\"\npath = \"/{y}\"\nto = \"echo\"",
     );
     assert!(
-        said.starts_with("error: the routes `b` and `a` match the same requests just as specifically; give"),
+        said.starts_with(
+            "error: the routes `b` and `a` match the same requests, and neither is more specific; give"
+        ),
         "{said}"
     );
     let places: Vec<_> = said.lines().filter(|line| line.contains("gateway.toml:")).collect();
@@ -2830,7 +2837,7 @@ fn includes_are_bounded() {
     assert!(
         said.starts_with("error: cannot read ")
             && said.ends_with(
-                "none.toml: No such file or directory (os error 2): name another file with --config"
+                "none.toml: No such file or directory (os error 2): put it there, or start with another --config"
             )
     );
 }
