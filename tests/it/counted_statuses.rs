@@ -337,7 +337,7 @@ fn a_call_counts_whatever_the_client_says_that_it_is() {
         let over_http1 = ends.map(|end| {
             let mut client = gateway.client();
             let length = end.len();
-            client.send(&format!("POST /a.B/C HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{end}"));
+            client.send(format!("POST /a.B/C HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{end}"));
             assert_eq!(client.response().status, 200);
             left(&gateway)
         });
