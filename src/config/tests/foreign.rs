@@ -75,7 +75,7 @@ const SECTIONS: [(&str, &str); 51] = [
 ];
 
 /// What a hint has that names a key of another section.
-const ELSEWHERE: [&str; 5] = ["`[", "at the route", "beside", " and `", ", without"];
+const ELSEWHERE: [&str; 6] = ["`[", "at the top", "at the route", "beside", " and `", ", without"];
 
 /// Headings, words and hint of each row.
 fn rows() -> Vec<(Vec<&'static str>, Vec<&'static str>, &'static str)> {
