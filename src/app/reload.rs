@@ -136,9 +136,7 @@ pub(super) async fn with_rows(
         Ok(Some(again)) => {
             // Only what is new, because what the files say was told when they were read.
             let news = again.loaded.report.news_since(&alone.loaded.report);
-            if !news.is_empty() {
-                tracing::warn!("{news}");
-            }
+            news.lines().iter().for_each(|line| tracing::warn!("{line}"));
             again
         }
         Err(errors) => {

@@ -136,15 +136,12 @@ impl Method {
         }
     }
 
-    /// Reads its files again. If one has an error, what was read before stays.
+    /// The same method with its files read again, for [`Method::adopt`].
     ///
     /// # Errors
     /// Where a file cannot be used.
-    pub fn reread(&self) -> Result<(), Error> {
-        if !self.files().is_empty() {
-            self.adopt(Method::with_issued(self.config.clone(), &self.wanted, &self.issued)?);
-        }
-        Ok(())
+    pub fn reread(&self) -> Result<Method, Error> {
+        Method::with_issued(self.config.clone(), &self.wanted, &self.issued)
     }
 
     /// Takes over what `fresh`, made from the same configuration, has read from files. Verified credentials and fetched keys

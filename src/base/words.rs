@@ -30,8 +30,11 @@ pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let distance = |name: &&str| strsim::damerau_levenshtein(word, name);
     // Bounded, because a comparison takes time in the product of both lengths.
     let known = known.iter().take(COMPARED_MAX).filter(|_| word.len() <= NAME_BYTES_MAX);
+    let front =
+        |name: &&&str| word.strip_suffix(**name).unwrap_or_default().trim_end_matches(['-', '_']).to_owned();
+    let known = known.filter(|name| !["dis", "in", "no", "non", "not", "un"].contains(&&*front(name)));
     let near = known.clone().min_by_key(|name| distance(name))?;
-    let allowed = (near.len() / 3).max(1);
+    let allowed = if word.len() <= 5 { 1 } else { (near.len() / 3).clamp(1, 2) };
     // A longer word too, because others say more: `max-body-size`.
     let begins = |name: &&&str| word.strip_prefix(**name).is_some_and(|rest| rest.starts_with(['-', '_']));
     let near =
@@ -88,6 +91,9 @@ mod tests {
             ("limit_per_minute", Some("limit")),
             ("pathology", None),
             ("by", None),
+            ("lmt", None),
+            ("no-limit", None),
+            ("unpath", None),
         ] {
             let said = near.map(|near| format!("did you mean `{near}`?"));
             assert_eq!(did_you_mean(word, &known), said, "{word}");

@@ -248,19 +248,22 @@ fn admits_fewer(bucket: &Quota) -> String {
 /// A window as it is written, and the tier that it is for.
 fn shown(policy: &PolicyDefinition, number: usize) -> String {
     let limit = limit_text::show_window(&policy.windows[number]);
-    policy.part_of(number).map_or(limit.clone(), |part| format!("{limit} of {}", part.name))
+    policy.part_of(number).map_or(limit.clone(), |part| format!("{limit} of tier {}", part.name))
 }
 
 /// Prints for every window how much more than that a fleet may admit, with Redis and without it.
 fn show_sharing(config: &Config, out: &mut dyn Write) -> io::Result<()> {
     if config.policies.iter().any(|policy| !policy.windows.is_empty()) {
-        writeln!(out, "in a fleet of {FLEET_NODES} nodes, one key may get more than that in one period:")?;
+        writeln!(out, "if {FLEET_NODES} nodes share Redis, one key may exceed its limit in one period by:")?;
     }
     for policy in &config.policies {
         for (number, window) in policy.windows.iter().enumerate() {
             let sharing = policy.sharing(number);
             let (with, without) = sharing.worst_overshoot(window, FLEET_NODES);
-            let more = |units: f64| format!("at most {} more", units.ceil());
+            let more = |units: f64| match units > 0.0 {
+                true => format!("at most {} more", units.ceil()),
+                false => "none".to_owned(),
+            };
             let with = match sharing.is_exact() {
                 true => "none, because Redis decides each request".to_owned(),
                 false => more(with),
@@ -398,7 +401,7 @@ mod tests {
         let (code, out, errors) = checked("tiers", text, ALONE);
         assert_eq!(code, 0);
         for line in [
-            "in a fleet of 100 nodes, one key may get more than that in one period:\n  p 500/h burst 500 of free\n    with Redis: at most ",
+            "if 100 nodes share Redis, one key may exceed its limit in one period by:\n  p 500/h burst 500 of tier free\n    with Redis: at most ",
             "limit p 50/h burst 50 of strict: at most 100 in one period (a full bucket, and the units that refill)\n",
             "  p 50/h burst 50 of strict\n    with Redis: none, because Redis decides each request\n    while Redis is down: at most ",
         ] {

@@ -69,6 +69,7 @@ enum Command {
         test_time: bool,
     },
     /// Validate a configuration, and report its errors
+    #[command(aliases = ["test", "validate", "configtest"])]
     Check(check::Arguments),
     /// Explain which route answers a request and which limits count it, without spending anything
     Explain(Box<explain::Arguments>),
@@ -92,8 +93,11 @@ enum Command {
     /// Make a running gateway hand over to the binary at its path, without losing a connection
     Upgrade(upgrade::Arguments),
     /// Say how to start a gateway, for users who expect a command for it
-    #[command(hide = true)]
+    #[command(hide = true, aliases = ["serve", "server"])]
     Start,
+    /// Say how to see the state of a running gateway
+    #[command(hide = true)]
+    Status,
     /// Say how to reload a running gateway
     #[command(hide = true)]
     Reload,
@@ -135,15 +139,12 @@ fn run(Arguments { config, command }: Arguments) -> anyhow::Result<u8> {
         Command::Schema => schema::run(out),
         Command::Upgrade(arguments) => upgrade::run(&arguments, &config, out, errors),
         Command::Start => bail!("to start, write `sluicegate run`, or `systemctl start sluicegate`"),
-        Command::Reload => bail!(
-            "to reload, write `systemctl reload sluicegate`, or `kill -HUP PID` with the gateway's process id"
-        ),
+        Command::Status => bail!("to see its state, write `systemctl status sluicegate` or `sluicegate top`"),
+        Command::Reload => bail!("to reload, write `systemctl reload sluicegate`, or `kill -HUP PID`"),
         Command::Restart => bail!(
             "to restart, write `sluicegate upgrade`, which loses no connection, or `systemctl restart sluicegate`"
         ),
-        Command::Stop => {
-            bail!("to stop, write `systemctl stop sluicegate`, or `kill PID` with the gateway's process id")
-        }
+        Command::Stop => bail!("to stop, write `systemctl stop sluicegate`, or `kill PID`"),
         Command::Completions(arguments) => print(completions::script(&arguments, Arguments::command())),
         Command::Man(arguments) => {
             print(man::page(&arguments, Arguments::command()).unwrap_or_else(|error| error.exit()))
@@ -205,10 +206,20 @@ mod tests {
             ("reload", "`systemctl reload sluicegate`"),
             ("restart", "`sluicegate upgrade`"),
             ("stop", "`systemctl stop sluicegate`"),
+            ("server", "`sluicegate run`"),
+            ("status", "`sluicegate top`"),
         ] {
             let arguments = Arguments::try_parse_from(["sluicegate", name]).expect("the command is known");
             let said = run(arguments).expect_err("it does nothing").to_string();
-            assert!(said.starts_with(&format!("to {name}, write ")) && said.contains(way), "{said}");
+            assert!(said.starts_with("to ") && said.contains(way), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_is_validated_by_the_words_of_others() {
+        for name in ["test", "validate", "configtest"] {
+            let arguments = Arguments::try_parse_from(["sluicegate", name]).expect("the command is known");
+            assert!(matches!(arguments.command, Some(Command::Check(_))), "{name}");
         }
     }
 

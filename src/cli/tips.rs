@@ -25,6 +25,12 @@ pub(super) fn with_tip<'g>(
         (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong))) if wrong == "--token" => {
             Some(format!("set the variable {TOKEN_VARIABLE} to the token"))
         }
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong))) if wrong == "-t" => {
+            Some("write `sluicegate check`".to_owned())
+        }
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong))) if wrong == "-s" => {
+            Some("write `systemctl reload sluicegate`".to_owned())
+        }
         (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong)))
             if wrong.starts_with('-') && error.get(ContextKind::SuggestedArg).is_none() =>
         {
@@ -42,9 +48,9 @@ pub(super) fn with_tip<'g>(
         }
         // `--key` is the file of a TLS key, for every command of ctl.
         (ErrorKind::MissingRequiredArgument, _) if given.clone().any(|word| word == "check") => {
-            given.into_iter().any(|word| word == "--key").then(|| {
-                "write the key of the client after the policy, without '--key', which is a file for TLS"
-                    .to_owned()
+            let is_key = given.into_iter().any(|word| word == "--key");
+            is_key.then(|| {
+                "write the client's key after the policy, without '--key', a file for TLS".to_owned()
             })
         }
         _ => None,
@@ -67,6 +73,8 @@ mod tests {
         for (given, tip) in [
             (&["check", "gateway.toml"][..], "tip: to name the file, write '--config gateway.toml'"),
             (&["nonsense"], "`check`, "),
+            (&["-t"], "tip: write `sluicegate check`"),
+            (&["-s", "reload"], "tip: write `systemctl reload sluicegate`"),
             #[cfg(feature = "control")]
             (&["ctl", "override", "put"], "tip: write `add`, `list`, `show` or `delete`"),
             #[cfg(feature = "control")]

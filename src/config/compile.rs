@@ -130,7 +130,9 @@ fn finding(config: &Config, error: &Error, places: &DefinitionSpans) -> Finding 
             config.policies.get(index).map(|policy| of_tier(policy, *capacity)).unwrap_or_default()
         }
         (_, DefinitionProblem::UnknownPolicy { name }) => {
-            let names: Vec<&str> = config.policies.iter().map(|policy| policy.name.as_str()).collect();
+            // Without the policy that names it.
+            let others = config.policies.iter().enumerate().filter(|(it, _)| subject != Subject::Policy(*it));
+            let names: Vec<&str> = others.map(|(_, policy)| policy.name.as_str()).collect();
             did_you_mean(name, &names).unwrap_or_else(|| "write the name of a `[policy.<name>]`".to_owned())
         }
         _ => String::new(),

@@ -255,7 +255,7 @@ fn policies_of_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpa
             && policy.by.iter().any(Dimension::needs_identity)
         {
             let message =
-                "no route with this limit authenticates, so no client has the dimension it counts by";
+                "no route with this limit has `auth`, so no client has the dimension that it counts by";
             ctx.warn(place, message, "add `auth` to the routes, or count by another dimension");
         }
     }

@@ -259,9 +259,10 @@ impl Quota {
             Algorithm::LeakyBucket => {
                 (once.saturating_add(self.capacity()), "a full queue, and the requests that leave it")
             }
-            Algorithm::FixedWindow if self.calendar.is_some() => {
-                (once, "from one reset of the calendar to the next; twice that in a span around a reset")
-            }
+            Algorithm::FixedWindow if self.calendar.is_some() => (
+                once,
+                "from one reset of the calendar to the next, and twice that in a period that includes a reset",
+            ),
             Algorithm::FixedWindow => (twice, "all units just before a reset, and all just after it"),
             Algorithm::SlidingWindow if self.steps.is_some_and(|steps| steps.count >= FINE_STEPS) => {
                 (once, "each unit counts for at least 99.5% of a period")

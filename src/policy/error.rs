@@ -49,7 +49,7 @@ pub enum DefinitionProblem {
     HeaderNeverMatches { name: String },
     /// Two routes that one request matches equally well.
     #[error(
-        "the routes `{name}` and `{other_name}` match the same requests just as specifically; {}",
+        "the routes `{name}` and `{other_name}` match the same requests, and neither is more specific; {}",
         remedy(*.method_any)
     )]
     Tie {
@@ -84,7 +84,7 @@ pub enum DefinitionProblem {
     RolloutOfShadow,
     /// A candidate among the limits of a route, or of a rule of a domain.
     #[error(
-        "`{name}` is a candidate of `{replaces}`; name `{replaces}`, and the candidate decides beside it"
+        "`{name}` replaces `{replaces}`; name only `{replaces}`, and `{name}` is checked for the same requests"
     )]
     RouteNamesCandidate { name: String, replaces: String },
     /// A policy named twice by one route, or by one rule of a domain.

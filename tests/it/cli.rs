@@ -108,7 +108,7 @@ fn check_says_who_spends_a_limit_of_fewer_units_than_nodes() {
                  algorithm = \"{algorithm}\"\novershoot = \"5%\"\n[redis]\nurl = \"redis://127.0.0.1:1\"\n"
             );
             let said = said(&sluicegate(&["check", "--config", "FILE"], &config));
-            let who = format!(" more, because only {spenders} of the nodes admit a given key");
+            let who = format!(", because only {spenders} of the nodes admit a given key");
             assert!(said.contains("while Redis is down: ") && said.contains(&who), "{who} is not in\n{said}");
         }
     }

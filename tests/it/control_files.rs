@@ -101,9 +101,17 @@ fn a_database_that_was_never_read_has_nothing_in_force() {
     let line = eventually("it is said", || {
         gateway.stderr().into_iter().find(|line| line.contains("database cannot be read"))
     });
-    assert!(line.contains("until it can, nothing of it is in force"), "{line}");
+    assert!(
+        line.contains("until it can, its policies, overrides, blocks and API keys are not in force"),
+        "{line}"
+    );
     let ready = gateway.admin("/readyz?verbose").text();
-    assert!(ready.contains("database: cannot be read; nothing of it is in force"), "{ready}");
+    assert!(
+        ready.contains(
+            "database: cannot be read; its policies, overrides, blocks and API keys are not in force"
+        ),
+        "{ready}"
+    );
     assert!(line.contains("cannot be opened or written: create the directory "), "{line}");
     assert_eq!(gateway.get("/").status, 200);
 }

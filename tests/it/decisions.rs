@@ -85,7 +85,7 @@ fn a_refusal_is_explained_by_its_id() {
     for unknown in ["one", "nobody"] {
         let (succeeded, shown) = said(&gateway, &["explain", "--request", unknown]);
         assert!(
-            !succeeded && shown.contains("404") && shown.contains("this node remembers no decision"),
+            !succeeded && shown.contains("404") && shown.contains("no decision about this request here"),
             "{shown}"
         );
     }

@@ -322,7 +322,7 @@ fn a_redis_that_refuses_is_not_said_to_be_away() {
     let directory = Directory::new();
     for (url, more, why, advice) in [
         (format!("redis://gw:other@{at}"), "", "AuthenticationFailed", login),
-        (format!("redis://gw:word@{at}/99"), "", "switch database", "correct what its error names"),
+        (format!("redis://gw:word@{at}/99"), "", "switch database", "correct what its error says"),
         (
             format!("redis://{at}"),
             "topology = \"cluster\"",

@@ -352,7 +352,7 @@ fn a_second_upgrade_is_refused_while_one_is_under_way_and_in_a_drain() {
     upgraded.says("draining");
     upgraded.replace_binary(&good);
     signal(upgraded.pid, "USR2");
-    upgraded.says("SIGUSR2 is ignored: the process drains");
+    upgraded.says("SIGUSR2 is ignored: this process is already draining");
     assert!(upgraded.gateway.is_running());
 }
 

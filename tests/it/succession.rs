@@ -40,7 +40,7 @@ fn a_successor_that_hangs_is_ended_and_the_next_upgrade_works() {
     assert_eq!(get(plain, "/").status, 200, "it is served meanwhile");
     let line = upgraded.says("not upgraded, this process continues to serve");
     assert!(
-        line.ends_with("gateway was stopped, because it did not serve within 1s: waiting for a disk"),
+        line.ends_with("gateway was stopped, because it was not ready within 1s: waiting for a disk"),
         "{line}"
     );
     assert!(!is_running(hung));
@@ -129,7 +129,7 @@ fn an_upgrade_follows_another_while_the_first_process_drains() {
     assert!(draining.iter().all(|pid| is_running(*pid)), "each finishes what it has begun");
     // One that drains has a successor already.
     signal(draining[0], "USR2");
-    upgraded.says("SIGUSR2 is ignored: the process drains");
+    upgraded.says("SIGUSR2 is ignored: this process is already draining");
     // As a service manager stops all processes of a service at once: the first such signal cuts nothing.
     signal(draining[0], "TERM");
     upgraded.says("already draining: a second signal stops the process at once");

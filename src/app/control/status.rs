@@ -71,7 +71,7 @@ impl Status {
         if health.outage.is_news(&error.to_string()) {
             let meanwhile = match health.confirmed.is_some() || health.is_recalled {
                 true => "the data read last stays in force",
-                false => "until it can, nothing of it is in force",
+                false => "until it can, its policies, overrides, blocks and API keys are not in force",
             };
             tracing::error!(%error, "the control plane's database cannot be read: {meanwhile}");
         }
@@ -140,7 +140,9 @@ impl Status {
         let answers = if health.outage.goes_on() { "cannot be read" } else { "answers" };
         if health.confirmed.is_none() && !health.is_recalled {
             let answers = if health.outage.goes_on() { answers } else { "has not answered yet" };
-            return format!("database: {answers}; nothing of it is in force");
+            return format!(
+                "database: {answers}; its policies, overrides, blocks and API keys are not in force"
+            );
         }
         let copy = if health.is_recalled { ", from the copy on disk" } else { "" };
         let age = match health.confirmed {

@@ -258,4 +258,4 @@ const NO_POLICY: &str = "no policy of this name is in force";
 const IN_FLIGHT: &str = "the policy limits requests in flight, and a check does not say when one ends: only a dry check (`dry` of the admin API) tells what is left";
 const TOO_FAR: &str = "`now` is before the start of this gateway's clock, or more than a year ahead";
 const BY_REDIS: &str =
-    "`now` is for counts of this gateway alone: those in Redis are as of its own clock. Leave it out";
+    "`now` cannot be used: this policy is counted in Redis, which uses its own clock. Leave it out";

@@ -146,9 +146,7 @@ impl Publisher {
         let prepared = tokio::task::spawn_blocking(move || prepare_after(definition, &before)).await?;
         let prepared = prepared?;
         let news = prepared.loaded.report.news_since(&self.told);
-        if !news.is_empty() {
-            tracing::warn!("{news}");
-        }
+        news.lines().iter().for_each(|line| tracing::warn!("{line}"));
         let (changes, _) = self.put_in_force(prepared, InheritedSockets::default(), None).await?;
         self.meet_peers().await;
         Ok(changes)

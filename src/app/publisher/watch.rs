@@ -64,11 +64,9 @@ impl Watch {
             let read = read(&part, config, kept, snapshot, listeners).await;
             told.stale.read(part.clone(), read.is_err());
             match read {
-                Ok(warnings) => {
-                    tracing::info!(listener, upstream, auth, "{files} read again");
-                    for message in warnings {
-                        tracing::warn!(listener, upstream, auth, "{message}");
-                    }
+                Ok((entries, warnings)) => {
+                    tracing::info!(listener, upstream, auth, entries, "{files} read again");
+                    warnings.iter().for_each(|it| tracing::warn!(listener, upstream, auth, "{it}"));
                 }
                 Err(errors) => {
                     told.metrics.reload_failed();
@@ -86,7 +84,7 @@ impl Watch {
     }
 }
 
-/// Reads the files of a part again. Returns what to warn of.
+/// Reads the files of a part again. Returns how many keys or users they hold, and what to warn of.
 ///
 /// # Errors
 /// What is wrong with them; what was read before stays.
@@ -96,14 +94,14 @@ async fn read(
     kept: &ReusedParts,
     snapshot: &Snapshot,
     listeners: &mut Listeners,
-) -> Result<Vec<String>, Vec<String>> {
+) -> Result<(Option<usize>, Vec<String>), Vec<String>> {
     match part {
         FileReader::Listener(name) => {
             let listener = config.listeners.iter().find(|listener| listener.name == *name);
-            let Some(listener) = listener else { return Ok(Vec::new()) };
+            let Some(listener) = listener else { return Ok(Default::default()) };
             let tls = listeners.read(listener).map_err(|error| vec![error.to_string()])?;
             listeners.renew(name, tls);
-            return Ok(files::expired(listener));
+            return Ok((None, files::expired(listener)));
         }
         FileReader::Upstream(name) => {
             // Open connections to upstreams keep the certificates they were made with.
@@ -113,13 +111,17 @@ async fn read(
             }
         }
         FileReader::Auth(name) => {
-            for method in kept.auth.iter().filter(|method| method.config.name == *name) {
-                let method = Arc::clone(method);
-                // On another thread, because a file may be 256 MiB: too much to parse on the control runtime.
-                let reread = tokio::task::spawn_blocking(move || method.reread()).await;
-                let reread = reread.map_err(|error| vec![error.to_string()])?;
-                reread.map_err(|error| vec![error.to_string()])?;
-            }
+            let found = kept.auth.iter().enumerate().find(|(_, method)| method.config.name == *name);
+            let Some((index, method)) = found else { return Ok(Default::default()) };
+            let own = Arc::clone(method);
+            // On another thread, because a file may be 256 MiB: too much to parse on the control runtime.
+            let reread = tokio::task::spawn_blocking(move || own.reread()).await;
+            let reread = reread.map_err(|error| vec![error.to_string()])?;
+            let fresh = reread.map_err(|error| vec![error.to_string()])?;
+            let doubtful = files::doubtful_credentials(index, &fresh, &config.tier_names());
+            let entries = fresh.summary().map(|held| held.entries);
+            method.adopt(fresh);
+            return Ok((entries, doubtful.into_iter().map(|doubt| doubt.message).collect()));
         }
         FileReader::ErrorPages => {
             let fresh = match ErrorPages::read(&config.error_pages) {
@@ -131,7 +133,7 @@ async fn read(
         // They are followed where they are accepted on.
         FileReader::Admin | FileReader::Grpc => {}
     }
-    Ok(Vec::new())
+    Ok(Default::default())
 }
 
 fn stamps(config: &Config, kept: &ReusedParts) -> Stamps {

@@ -199,7 +199,7 @@ impl Program {
                 let how = match end(&mut child, &error) {
                     Some(status) => format!("ended with {status}"),
                     None if is_late(&error) => {
-                        format!("was stopped, because it did not serve within {:?}", handover.within)
+                        format!("was stopped, because it was not ready within {:?}", handover.within)
                     }
                     None => format!("was stopped: {error}"),
                 };

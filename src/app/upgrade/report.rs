@@ -181,7 +181,7 @@ fn address(pid: u32) -> std::io::Result<SocketAddr> {
 }
 
 /// Why a process that drains is not upgraded. The command looks for its successor then.
-pub(crate) const DRAINS: &str = "the process drains";
+pub(crate) const DRAINS: &str = "this process is already draining";
 const DONE: &str = "done ";
 const FAILED: &str = "failed ";
 /// How long the process may take to call back.

@@ -60,7 +60,7 @@ impl Command {
                 .body([("disabled", Some(json!(disabled)))])
         };
         Ok(match self {
-            Command::List { consumer } => Call::get(&["v1", "api-keys"], View::List("API keys", COLUMNS))
+            Command::List { consumer } => Call::get(&["v1", "api-keys"], View::List(LISTED, COLUMNS))
                 .with("consumer", consumer.as_ref()),
             Command::Show { digest } => Call::get(&["v1", "api-keys", digest], View::Row),
             Command::Add { consumer, tenant, tier, claims, duration, dry_run } => {
@@ -80,6 +80,7 @@ impl Command {
     }
 }
 
+const LISTED: &str = "API keys of the database; those of files are not listed";
 const COLUMNS: &[Column] = &[
     ("DIGEST", "digest"),
     ("CONSUMER", "consumer"),

@@ -49,7 +49,7 @@ sections! {
         /// `HS512`
         "algorithms": Texts, Needs(
             "tokens need `algorithms`: the signatures that are accepted",
-            "write `algorithms = [\"ES256\"]`",
+            "write `algorithms = [\"ES256\"]`, or `[\"HS256\"]` for a `secret`",
         );
         /// accepted values of `iss`
         "issuer": Texts, Means("any");

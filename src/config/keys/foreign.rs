@@ -1,7 +1,7 @@
 //! Keys and values that people bring along from other programs, and keys of ours in the wrong section: what to write.
 //!
 //! The rows of `foreign.txt`: sections, or `any section`; words, in which case, `-` and `_` do not count; the key that is
-//! meant; the hint.
+//! meant; the hint. In a section, a key is also looked for in the sections that are `next to` it.
 
 use std::borrow::Cow;
 
@@ -13,22 +13,42 @@ use base::words::listed;
 
 /// The key that is meant by another in the section with this heading, and what to write.
 pub(crate) fn foreign_key(heading: &str, key: &str) -> Option<(&'static str, &'static str)> {
-    rows(heading, key).next()
+    rows(|it| it == heading, key).next()
+}
+
+/// The same in a section that has the key that is meant: several sections have the same heading.
+pub(crate) fn foreign_key_of(
+    section: &Section,
+    heading: &str,
+    key: &str,
+) -> Option<(&'static str, &'static str)> {
+    let is_of = |section: &Section, meant| section.key(meant).is_some_and(Key::is_of_files);
+    rows(|it| it == heading, key)
+        .find(|(meant, _)| *meant == "-" || is_of(section, meant) || is_of(&ROOT, meant))
+}
+
+/// Whether a key is a word of other programs, or of other sections, and no typing error.
+pub(crate) fn is_word(key: &str) -> bool {
+    rows(|heading| !heading.starts_with("a value of "), key).next().is_some()
 }
 
 /// What to write for a value of another program under this key, which takes these.
 pub(crate) fn foreign_value(key: &str, value: &str, known: &[&str]) -> Option<&'static str> {
     let heading = format!("a value of `{key}`");
-    rows(&heading, value).find(|(meant, _)| *meant == "-" || known.contains(meant)).map(|(_, hint)| hint)
+    rows(|it| it == heading, value)
+        .find(|(meant, _)| *meant == "-" || known.contains(meant))
+        .map(|(_, hint)| hint)
 }
 
-fn rows<'h>(heading: &'h str, word: &str) -> impl Iterator<Item = (&'static str, &'static str)> + use<'h> {
+fn rows<H: Fn(&str) -> bool>(
+    is_of: H,
+    word: &str,
+) -> impl Iterator<Item = (&'static str, &'static str)> + use<H> {
     let word = squeezed(word);
     include_str!("foreign.txt").lines().filter_map(move |line| {
         let (headings, rest) = line.split_once(" | ")?;
         let (words, rest) = rest.split_once(" | ")?;
-        let is_meant =
-            headings.split(", ").any(|it| it == heading) && words.split(' ').any(|it| squeezed(it) == word);
+        let is_meant = headings.split(", ").any(&is_of) && words.split(' ').any(|it| squeezed(it) == word);
         is_meant.then(|| rest.split_once(" | ")).flatten()
     })
 }
@@ -55,7 +75,7 @@ pub(crate) fn meant(
     let apart = apart
         .filter(|row| matches!(row.kind, Kind::Map(_) | Kind::List(_)))
         .and_then(|row| Some((row.name, heading(row)?)));
-    match foreign_key(section.heading, &key).map(fixed) {
+    match foreign_key_of(section, section.heading, &key).map(fixed) {
         _ if apart.is_some() => apart
             .map(|(name, heading)| (name, format!("it is a section of its own: write `{heading}`").into())),
         None if is_of_route && is_table => Some((
@@ -81,8 +101,8 @@ pub(crate) fn anywhere(key: &str) -> Option<(&'static str, Cow<'static, str>)> {
     foreign_key("any section", key).map(|(meant, hint)| (meant, Cow::Borrowed(hint)))
 }
 
-/// Where a key, with this value, is one that a section does not have: in tables of the section itself, or in sections of the
-/// file.
+/// Where a key, with this value, is one that a section does not have: in tables of the section itself, in the section that
+/// it is in, or in one that is next to it. Not in others, where a key of the same name is something else.
 pub(crate) fn home(section: &Section, key: &str, value: &str) -> Option<String> {
     let within =
         |row: &&Key| row.kind.sections().iter().any(|one| one.key(key).is_some_and(Key::is_of_files));
@@ -94,23 +114,25 @@ pub(crate) fn home(section: &Section, key: &str, value: &str) -> Option<String> 
             if is_list { format!("[{{ {key} = {value} }}]") } else { format!("{{ {key} = {value} }}") };
         return Some(format!("it is a key of `{0}`: write `{0} = {value}`", row.name));
     }
-    let own = ROOT.key(key).filter(|row| row.is_of_files());
+    if let Some(own) = ROOT.key(key).filter(|row| row.is_of_files()) {
+        return Some(heading(own).map_or_else(
+            || "it belongs at the top of the file, before the first `[…]`".to_owned(),
+            |own| format!("it is a section of its own: write `{own}`"),
+        ));
+    }
+    let is_in =
+        |of: &Section| of.keys().any(|row| row.kind.sections().iter().any(|one| std::ptr::eq(*one, section)));
+    let is_near = |row: &&Key| {
+        let is_next = foreign_key(&format!("next to {}", section.heading), row.name).is_some();
+        section.heading == ROOT.heading || is_next || row.kind.sections().into_iter().any(is_in)
+    };
     let is_other = |row: &&Key| !row.kind.sections().iter().any(|one| one.heading == section.heading);
     let homes: Vec<String> = match &*inner {
-        [] => ROOT.keys().filter(within).filter(is_other).filter_map(heading).collect(),
+        [] => ROOT.keys().filter(is_near).filter(within).filter(is_other).filter_map(heading).collect(),
         several => several.iter().map(|row| row.name.to_owned()).collect(),
     };
     let listed = listed(&homes.iter().map(String::as_str).collect::<Vec<_>>());
-    match own.map(heading) {
-        Some(Some(own)) if homes.is_empty() => Some(format!("it is a section of its own: write `{own}`")),
-        Some(Some(own)) => {
-            Some(format!("it is a section of its own, `{own}`, and a key of {listed}: write it there"))
-        }
-        Some(None) => Some("it belongs at the top of the file, before the first `[…]`".to_owned()),
-        None => {
-            (1..=HOMES_MAX).contains(&homes.len()).then(|| format!("it is a key of {listed}: write it there"))
-        }
-    }
+    (1..=HOMES_MAX).contains(&homes.len()).then(|| format!("it is a key of {listed}: write it there"))
 }
 
 /// The sections of the file that most of these keys are of.

@@ -166,20 +166,11 @@ impl Errors {
     /// what is wrong there and what to write instead.
     pub fn of_proposal(&self) -> Vec<(String, String)> {
         let errors = self.0.findings.iter().filter(|finding| finding.is_error()).take(FINDINGS_SHOWN_MAX);
-        let said = |finding: &Finding| match &finding.place {
-            None => (String::new(), finding.message.clone()),
-            Some((place, hint)) => {
-                let source = self.0.sources.get(place.file);
-                let source = source.filter(|source| source.kind == SourceKind::Proposed);
-                let detail = if hint.is_empty() {
-                    finding.message.clone()
-                } else {
-                    format!("{}: {hint}", finding.message)
-                };
-                (source.and_then(|source| pointer(&source.text, place.start)).unwrap_or_default(), detail)
-            }
+        let at = |(place, _): &(SourceSpan, String)| {
+            let source = self.0.sources.get(place.file).filter(|source| source.kind == SourceKind::Proposed);
+            pointer(&source?.text, place.start)
         };
-        errors.map(said).collect()
+        errors.map(|it| (it.place.as_ref().and_then(at).unwrap_or_default(), it.said())).collect()
     }
 
     /// The file of each error and the line there, from 1, and what is wrong. An error without a place is about the whole.
@@ -301,6 +292,16 @@ impl Report {
         (first < last).then_some(first + 1..last)
     }
 
+    /// Each finding in a line, for a log: `gateway.toml:4:7: the message: the hint`.
+    pub fn lines(&self) -> Vec<String> {
+        let line = |finding: &Finding| {
+            let shown = self.show(finding);
+            let at = shown.lines().find_map(|line| line.trim_start().strip_prefix("--> "));
+            at.map(|at| format!("{at}: ")).unwrap_or_default() + &finding.said()
+        };
+        self.findings.iter().take(FINDINGS_SHOWN_MAX).map(line).collect()
+    }
+
     fn show(&self, finding: &Finding) -> String {
         let level = match finding.severity {
             Severity::Error => Level::ERROR,
@@ -353,6 +354,14 @@ impl fmt::Display for Report {
 }
 
 impl Finding {
+    /// The message, and what to write instead.
+    fn said(&self) -> String {
+        match &self.place {
+            Some((_, hint)) if !hint.is_empty() => format!("{}: {hint}", self.message),
+            _ => self.message.clone(),
+        }
+    }
+
     pub(crate) fn error(message: impl Into<String>) -> Finding {
         Finding {
             severity: Severity::Error,

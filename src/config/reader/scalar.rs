@@ -7,7 +7,7 @@ use std::time::Duration;
 use toml::de::DeValue;
 
 use super::Value;
-use crate::keys::foreign::foreign_key;
+use crate::keys::foreign::{foreign_key, foreign_key_of};
 use crate::keys::policy::TIER_PART;
 use crate::keys::{Key, KeyDefault, Kind, Section};
 use crate::load::expand;
@@ -125,7 +125,7 @@ impl<'c> Value<'c> {
                 let hint = "write one address, and a `[listener.NAME]` for each other: `[::]:8080` stands for all of the machine";
                 return Some(hint.to_owned());
             }
-            "bind" | "grpc" if is_text => {
+            "bind" | "grpc" if is_text && !self.value.is_bool() => {
                 let port = port(8080);
                 return Some(format!(
                     "write `{key} = \"127.0.0.1:{port}\"`, or `\"[::]:{port}\"` for every address"
@@ -166,8 +166,9 @@ impl<'c> Value<'c> {
         // Only warned of, because a password may begin so.
         let is_variable = |name: &str| name.bytes().all(|byte| byte.is_ascii_uppercase() || byte == b'_');
         if text.strip_prefix('$').is_some_and(|name| !name.is_empty() && is_variable(name)) {
-            let message = format!("{} is this text itself, and not that of a variable", quoted(&self.key));
-            self.warn(message, "write `${NAME}` for the variable `NAME`");
+            let message =
+                format!("{} is no reference to a variable, but this text itself", quoted(&self.key));
+            self.warn(message, "write `${NAME}` for the value of the variable `NAME`");
         }
         let expanded = expand::expand(text, directory, self.ctx.variables);
         if let Ok(expanded) = &expanded {
@@ -386,7 +387,8 @@ fn as_table(value: &Value<'_>, key: &str) -> String {
         }
         (DeValue::Array(_), Some(row)) => format!("write `{key} = {{ {} = [ … ] }}`", row.name),
         _ => match section.map(|one| keys_meant(value, one)).unwrap_or_default().join(", ") {
-            keys if keys.is_empty() => foreign_key("no key of a table", key)
+            keys if keys.is_empty() => section
+                .and_then(|one| foreign_key_of(one, "no key of a table", key))
                 .map_or_else(|| format!("write `{key} = {{ … }}` {OTHER_KEYS}"), |(_, hint)| hint.to_owned()),
             keys => format!("write `{key} = {{ {keys} }}`"),
         },
@@ -416,7 +418,10 @@ fn keys_meant(value: &Value<'_>, section: &Section) -> Vec<String> {
     // A number says too little to be that of any key but the first.
     let rows = || section.keys().take(if value.is_string() { usize::MAX } else { 1 });
     let fits = |row: &&Key| written(row).is_some();
-    let meant = rows().filter(fits).find(|row| row.name == "response").or_else(|| rows().find(fits));
+    let meant = rows()
+        .filter(fits)
+        .find(|row| matches!(row.name, "response" | "header"))
+        .or_else(|| rows().find(fits));
     let keys = section.keys().filter_map(|row| match row.unwritten {
         _ if meant.is_some_and(|meant| meant.name == row.name) => {
             Some(format!("{} = {}", row.name, written(row)?))

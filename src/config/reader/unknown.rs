@@ -23,7 +23,9 @@ pub(super) fn report(
     let message = format!("unknown key {} in {heading}", quoted(key));
     let foreign = foreign::meant(section, key, value.is_table());
     let lower = key.to_ascii_lowercase().replace('_', "-");
-    let near = nearest(key, known).or_else(|| nearest(&lower, known)).filter(|_| foreign.is_none());
+    let is_plural = |near: &str| near.trim_end_matches('s') == lower.trim_end_matches('s');
+    let near = nearest(&lower, known).filter(|near| is_plural(near) || !foreign::is_word(key));
+    let near = near.filter(|_| foreign.is_none());
     let foreign = foreign.or_else(|| foreign::anywhere(key).filter(|_| near.is_none()));
     let meant = near.or(foreign.as_ref().map(|(meant, _)| *meant));
     let elsewhere = || {

@@ -72,7 +72,7 @@ fn elsewhere(text: &Text<'_>, rest: &str) -> Option<HttpsRedirect> {
     let authority = rest.strip_suffix("{path}").and_then(|host| host.parse::<Authority>().ok());
     let authority = authority.filter(|authority| !authority.as_str().contains('@'));
     let Some(authority) = authority else {
-        let hint = "write it like `https://www.example.com{path}`; a route's `redirect` can go elsewhere";
+        let hint = "write `https` for the host of the request, or `https://www.example.com{path}`; a route's `redirect` can go elsewhere";
         text.wrong(format!("a listener cannot redirect to {}", text.shown()), hint);
         return None;
     };

@@ -213,10 +213,16 @@ impl Reader<'_> {
         let by = sticky.as_ref().and_then(|value| windows::dimension_of_choice(&value.text()?));
         let mut action = action?;
         let ActionDefinition::Forward { to, rewrite } = &mut action else {
-            let hint = "leave it out, or name an upstream in `to`";
+            let (why, hint) = match action {
+                ActionDefinition::Echo => (
+                    "has no effect with `to = \"echo\"`, which answers by itself",
+                    "name another upstream in `to`",
+                ),
+                _ => ("needs an upstream", "leave it out, or name an upstream in `to`"),
+            };
             for key in ["rewrite", "mirror", "retry", "timeouts"] {
                 let value = table.value(key);
-                value.iter().for_each(|it| it.wrong_key(format!("`{key}` needs an upstream"), hint));
+                value.iter().for_each(|it| it.wrong_key(format!("`{key}` {why}"), hint));
             }
             sticky.iter().for_each(needs_several);
             return Some(action);
@@ -427,7 +433,7 @@ fn host(text: &Text<'_>) -> Option<String> {
 fn path(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
     if !text.text.starts_with('/') {
-        let url = text.text.parse::<Uri>().ok().filter(|url| url.scheme().is_some() && value.key == "path");
+        let url = text.text.parse::<Uri>().ok().filter(|url| url.scheme().is_some());
         let host = url.as_ref().and_then(Uri::host);
         // A hint of its own, because `~ ^/x`, `^~ /x` and `= /x` are nginx's syntax, and Traefik has rules in backticks.
         let hint = match text.text.starts_with(['~', '^', '=', '@']) || text.text.contains(['`', '(']) {
@@ -435,6 +441,9 @@ fn path(value: &Value<'_>) -> Option<String> {
                      the gateway has no regular expressions"
                 .into(),
             false if text.has_reference => "write it like `/v1/orders/{id}`".into(),
+            false if host.is_some() && value.key == "rewrite" => {
+                "write the path alone: the server goes into `to`".into()
+            }
             false if host.is_some() => Hint::from(format!(
                 "write the host and the path apart: `host = {}` and `path = {}`",
                 show_text(host.unwrap_or_default()),

@@ -89,7 +89,7 @@ fn candidates_are_checked() {
         (&with("replaces = 1\nby = []"), "`replaces` must be a string, not an integer", "6:12", ""),
         (
             &with("replaces = \"search\"\n[[route]]\nlimit = [\"search\", \"new\"]\nrespond = {}"),
-            "`new` is a candidate of `search`; name `search`, and the candidate decides beside it",
+            "`new` replaces `search`; name only `search`, and `new` is checked for the same requests",
             "8:20",
             "",
         ),

@@ -238,8 +238,9 @@ fn read_server(text: &Text<'_>) -> Option<ConfiguredServer> {
         return Some(ConfiguredServer { tls, place: ServerLocation::Tcp { host, port }, weight: 1 });
     }
     if authority.port_u16().is_some() || !is_service(&host) {
+        let has_port = authority.port_u16().is_some();
         return wrong(
-            "is not the name of a service",
+            if has_port { "has a port, which SRV records name" } else { "is not the name of a service" },
             "write it like `http+srv://_http._tcp.orders.internal`",
         );
     }
@@ -261,13 +262,21 @@ fn path_meant(text: &Text<'_>) -> String {
 /// beside it, or several in one text. `None` if that is not clear.
 pub(super) fn url_meant(text: &str) -> Option<String> {
     let url = |word: &str| {
-        let (scheme, rest) = word.split_once("://").unwrap_or(("http", word));
+        let parts = word.split_once("://").or_else(|| word.split_once(":/"));
+        let (scheme, rest) = parts.unwrap_or(("http", word));
         let authority = rest.split('/').next().unwrap_or_default();
         let is_host = authority.contains(['.', ':']) && !authority.contains(NOT_IN_HOSTS);
-        let is_server =
-            is_host && authority.parse::<http::uri::Authority>().is_ok_and(|it| !it.host().is_empty());
-        let scheme = if matches!(scheme, "https" | "grpcs" | "wss") { "https" } else { "http" };
-        is_server.then(|| format!("{scheme}://{authority}"))
+        let parsed =
+            authority.parse::<http::uri::Authority>().ok().filter(|it| is_host && !it.host().is_empty())?;
+        let host = parsed.host();
+        let has_records = scheme.contains("srv") && host.starts_with(|it: char| it.is_ascii_alphabetic());
+        let is_tls = ["https", "grpcs", "wss"].iter().any(|it| scheme.contains(it));
+        let scheme = if is_tls { "https" } else { "http" };
+        Some(match is_service(host) {
+            true => format!("{scheme}+srv://{host}"),
+            false if has_records => format!("{scheme}+srv://_http._tcp.{host}"),
+            false => format!("{scheme}://{authority}"),
+        })
     };
     // Nothing before an `@`, because a part of it may be a password.
     let words = text.split([' ', '\t', ',']).filter(|word| !word.is_empty() && !text.contains('@'));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Client: there is no such row.
-    #[error("the row does not exist")]
+    #[error("nothing exists under this name or id")]
     NotFound,
     /// Client: the row is at another version than the one that the change is meant for.
     #[error("the row has changed in the meantime")]

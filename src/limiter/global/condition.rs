@@ -83,7 +83,7 @@ impl Condition {
                  rights in Redis"
             }
             Condition::Failing => {
-                "correct what its error names: in Redis or `url`, `ca`, `topology` of [redis]"
+                "correct what its error says: in Redis, or `url`, `ca` or `topology` of [redis]"
             }
             _ => return None,
         })

@@ -114,8 +114,13 @@ impl ShorthandProblem {
             ShorthandProblem::DimensionName { kind, .. } => {
                 return Cow::Owned(format!("write `{kind}:NAME`"));
             }
-            ShorthandProblem::UnknownDimension { found } if matches!(&**found, "and" | "&" | "+") => {
+            ShorthandProblem::UnknownDimension { found } if matches!(&**found, "and" | "&" | "+" | "by") => {
                 "separate dimensions with commas, for example `by ip, route`"
+            }
+            ShorthandProblem::UnknownDimension { found }
+                if matches!(found.trim_start_matches('$'), "path" | "uri" | "url" | "request_uri") =>
+            {
+                "no limit counts by path: `route` counts each route, `param:NAME` by a part of its path"
             }
             ShorthandProblem::UnknownDimension { found } if let Some(meant) = meant_dimension(found) => {
                 return Cow::Owned(format!("write `{meant}`"));
@@ -391,7 +396,7 @@ const FOREIGN_DIMENSIONS: [(&str, &str); 4] = [
     ),
     ("user users consumers customer clientid apikey key token credential account", "consumer"),
     ("org organization organisation team tenants", "tenant"),
-    ("path uri url endpoint routes service", "route"),
+    ("endpoint routes service", "route"),
 ];
 
 /// What others call no limit.

@@ -69,7 +69,7 @@ pub enum Error {
     },
     /// A name that is no name.
     #[error(
-        "the name of a parameter has letters, digits, `_` and `-`, a letter or `_` first; `{{name}}` takes any one segment, `{{*name}}` at the end all that follows"
+        "the name of a parameter has letters, digits, `_` and `-`, a letter or `_` first; `{{name}}` takes any one segment, `{{*name}}` at the end all that follows; there are no regular expressions"
     )]
     ParamName { offset: usize, name: String },
     #[error("the parameter `{name}` occurs twice in the path")]

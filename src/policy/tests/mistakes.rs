@@ -170,6 +170,6 @@ fn routes_that_match_the_same_requests_tie() {
     assert_eq!(found, [at_route(2, "path", expected)]);
     assert_eq!(
         found[0].to_string(),
-        "the routes `b` and `a` match the same requests just as specifically; give one of them another host, path, `methods`, or one more header"
+        "the routes `b` and `a` match the same requests, and neither is more specific; give one of them another host, path, `methods`, or one more header"
     );
 }

@@ -104,7 +104,7 @@ fn head(out: &mut String, notes: &Notes, from: &str, everywhere: &[&str], path: 
     line(out, &format!("Made by `sluicegate migrate {} {name}`.", from));
     list(
         out,
-        "Left out: nothing below does what these lines did. A closed route answers 501 until you rewrite it.",
+        "Left out: the new file has no replacement for these lines. A closed route answers 501 until you rewrite it.",
         &notes.left_out,
     );
     list(out, "Taken over, but not exactly:", &notes.differing);

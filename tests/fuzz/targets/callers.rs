@@ -31,7 +31,7 @@ fuzz_target!(|input: (u8, &str)| {
             return;
         }
     };
-    method.reread().expect("it has been read before");
+    method.adopt(method.reread().expect("it has been read before"));
     if kind % 3 != 0 {
         return;
     }

@@ -203,6 +203,16 @@ fn a_changed_file_takes_effect_and_a_broken_one_does_not() {
     gateway.write("keys.toml", entry("newest", ""));
     gateway.reload(&config(&guarded.upstream, KEYS, "\"keys\"", ""));
     assert_eq!(guarded.ask(&["X-Api-Key: newest"]).status, 200);
+
+    gateway.write("keys.toml", "");
+    let warned =
+        |line: &String| line.contains("WARN") && line.contains("keys.toml is empty: every client is refused");
+    eventually("a warning that it is empty", || gateway.stderr().iter().any(warned).then_some(()));
+    assert_eq!(guarded.ask(&["X-Api-Key: newest"]).status, 401);
+    for read in ["entries=1", "entries=0"] {
+        let is_it = |line: &String| line.contains("credentials read again") && line.contains(read);
+        assert!(gateway.stderr().iter().any(is_it), "{read}");
+    }
     assert!(!gateway.stderr().iter().any(|line| line.contains("newest") || line.contains("\"new\"")));
 }
 

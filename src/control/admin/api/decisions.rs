@@ -275,7 +275,7 @@ fn database(state: &AdminState) -> Option<Database> {
     (state.control.as_ref()?.database)()
 }
 
-const UNKNOWN: &str = "this node remembers no decision about this request: it has its last 10,000 refusals and samples. The \
+const UNKNOWN: &str = "no decision about this request here: a node keeps its last 10,000 refusals, and admitted requests only if sampled. The \
     access log names the request by its id; if its `node` (or the header `X-Gateway-Node`) is another one, ask that node";
 /// Said by all who look for a decision, if there are none.
 pub(super) const NOT_KEPT: &str = "this gateway keeps no decisions: its [log] has `decisions = false`; set \

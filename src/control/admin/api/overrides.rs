@@ -159,7 +159,7 @@ pub(super) const NAMES: OverrideFieldNames = OverrideFieldNames {
     tenant: "tenant-id",
     kind: "override-type",
     subject: Some("subject"),
-    nobody: "`user-id`, `tenant-id` and `subject` are missing: write the one that the override is for",
+    nobody: "the target is missing: write exactly one of `user-id`, `tenant-id` and `subject`",
 };
 
 const ENDS: [&str; 3] = ["duration", "duration-minutes", "expires-at"];

@@ -239,7 +239,7 @@ fn limits(about: &'static str, usage: &[PolicyUsage]) -> Vec<Line> {
     let free = usage.iter().filter(is_free);
     lines.extend(free.map(|policy| (about, format!("policy {} charges it nothing", policy.policy))));
     if lines.is_empty() {
-        lines.push((about, "no policy in force counts by it".to_owned()));
+        lines.push((about, "no policy in force counts by this".to_owned()));
     }
     lines
 }
@@ -596,6 +596,6 @@ mod tests {
         assert_eq!(refused("ann", &[], None, false)[0].1, NOT_KEPT);
         assert_eq!(of_tenant(None, &[], &[])[0].1, "no tenant is known: name one with --tenant");
         assert_eq!(overrides(&[])[0].1, "none: each limit is that of its policy");
-        assert_eq!(limits("limit", &[])[0].1, "no policy in force counts by it");
+        assert_eq!(limits("limit", &[])[0].1, "no policy in force counts by this");
     }
 }

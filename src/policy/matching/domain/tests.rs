@@ -476,7 +476,7 @@ fn a_route_cannot_count_by_entries_and_a_rule_names_no_candidate() {
     let replaces = Some(CandidateDefinition { policy: "by-ip".to_owned(), rollout_ppm: 0 });
     let new = PolicyDefinition { replaces, ..policy("new", "3/m by ip") };
     let found = mistakes(&[], &[policies[1].clone(), new], vec![rule("remote_address=*", &["new"])]);
-    let text = "`new` is a candidate of `by-ip`; name `by-ip`, and the candidate decides beside it";
+    let text = "`new` replaces `by-ip`; name only `by-ip`, and `new` is checked for the same requests";
     assert_eq!(found, [("descriptors[0].limit[0]".to_owned(), text.to_owned())]);
 }
 

@@ -91,7 +91,7 @@ async fn who_blocks_in_vain_is_told_what_to_write() {
         (with(json!({ "override-type": "unlimited", "value": 1 })), 400, "`unlimited` has no `value`"),
         (with(json!({ "override-type": "absolute", "value": 1 })), 400, "only `block` and `unlimited`"),
         (with(json!({ "override-type": "multiplicative" })), 400, "`value` is missing"),
-        (with(json!({ "subject": null })), 400, "`user-id`, `tenant-id` and `subject` are missing"),
+        (with(json!({ "subject": null })), 400, "the target is missing: write exactly one of"),
     ] {
         let refused = api.ask("POST /v1/overrides", Some(body.clone())).await;
         let detail = refused.detail();
