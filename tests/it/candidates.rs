@@ -171,7 +171,11 @@ fn a_candidate_that_makes_no_sense_is_refused_with_what_to_write() {
         ("replaces = \"other\"\nshadow = true\nrollout = \"10%\"", "", "in shadow never refuses"),
         ("replaces = \"other\"\nrollout = \"110%\"", "", "is not a share"),
         ("by = []\nrollout = \"10%\"", "", "only a candidate has a `rollout`"),
-        ("replaces = \"other\"", "[[route]]\npath = \"/b\"\nlimit = \"b\"\nrespond = {}\n", "name only `other`"),
+        (
+            "replaces = \"other\"",
+            "[[route]]\npath = \"/b\"\nlimit = \"b\"\nrespond = {}\n",
+            "name only `other`",
+        ),
     ] {
         let more = format!(
             "{ROUTE}{more}[policy.other]\nby = [\"ip\"]\nlimit = \"5/m\"\n[policy.b]\nlimit = \"9/h\"\n{candidate}\n"
