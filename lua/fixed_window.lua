@@ -28,10 +28,11 @@ local function read(saved)
   elseif #saved == 44 then
     index, ends_us, count, until_s, limit, period_us = unpack_from('<dddI4dd', saved)
   elseif #saved == 64 then
-    -- Of leases (window_lease.lua).
+    -- Of leases (window_lease.lua). What a lowered limit did not hold there is owed in no later window.
     index, count, ends_us = unpack_from('<ddd', saved)
     limit, period_us = unpack_from('<dd', saved, 49)
     period_us, count = ceil(period_us / 1000), ceil(count)
+    limit = max(limit, count)
     if not is_calendar(period_us) then index, ends_us = floor(index / period_us), nil end
   end
   local is_record = index and is_count(index) and is_count(count) and is_plan(limit, period_us, limit)
