@@ -28,11 +28,12 @@ local function read(saved)
   elseif #saved == 44 then
     index, ends_us, count, until_s, limit, period_us = unpack_from('<dddI4dd', saved)
   elseif #saved == 64 then
-    -- Of leases (window_lease.lua).
+    -- Of leases (window_lease.lua). What a lowered limit did not hold there is owed in no later window.
     local at_us, spent_us
     at_us, count, spent_us = unpack_from('<ddd', saved)
     limit, period_us = unpack_from('<dd', saved, 49)
     period_us, count = ceil(period_us / 1000), ceil(count)
+    limit = max(limit, count)
     index = floor(at_us / period_us)
     if is_calendar(period_us) then index, ends_us = spent_us, spent_us + period_us - 1 end
   end

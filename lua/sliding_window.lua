@@ -138,11 +138,12 @@ local function read(saved)
   if size == 44 then
     was, previous, current, until_s, most, period_us = unpack_from('<dddI4dd', saved)
   elseif size == 64 then
-    -- Of leases (window_lease.lua).
+    -- Of leases (window_lease.lua). What a lowered limit did not hold there is owed in no later window.
     was, current, previous = unpack_from('<ddd', saved)
     most, period_us = unpack_from('<dd', saved, 49)
     period_us = ceil(period_us / 1000)
     was, current, previous = floor(was / period_us), ceil(current), ceil(previous)
+    most = max(most, current, previous)
   end
   local is_record = was and is_count(was) and is_count(previous) and is_count(current) and is_plan(most, period_us, most)
   if not is_record then return end

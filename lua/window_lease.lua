@@ -34,7 +34,9 @@ local whole
 local lease_tail
 
 local function lease_adopt(plan)
-  at_hand, limit, burst, epoch_us = plan, plan.limit, plan.burst, plan.epoch_us
+  at_hand, limit, burst = plan, plan.limit, plan.burst
+  -- Of a plan without leases, to which units of an older one are returned, the shortest.
+  epoch_us = plan.epoch_us > 0 and plan.epoch_us or 50000
   is_sliding = plan.algorithm == 3
   is_window = is_sliding or plan.algorithm == 2
   whole = is_sliding and limit + (1 - 2 ^ -20) or limit
@@ -42,7 +44,7 @@ local function lease_adopt(plan)
   refill, period_us = limit * 1e9 / period_ns, floor(period_ns / 1000)
   lease_tail = is_window and pack('<d', period_ns) or pack('<ddd', limit, period_ns, burst)
   epoch_s, fifth_us = epoch_us / 1e6, epoch_us / 5
-  is_whole = is_window and epoch_us >= period_us
+  is_whole = is_window and plan.epoch_us >= period_us
   per_epoch = refill * epoch_s
   -- All nodes together may hold units for future requests that refill in two epochs, or a hundredth of what is left if
   -- that is more.

@@ -8,7 +8,11 @@
 use std::sync::Arc;
 
 use base::random::Random;
-use limit::{Algorithm, Answer, Calendar, CalendarUnit, Charge, Key, Outcome, Quota, State, Zone};
+use limit::lease_messages::Renewal;
+use limit::{
+    Algorithm, Answer, Calendar, CalendarUnit, Charge, Key, Outcome, Plan, Quota, ScriptModel, Sharing,
+    State, WhenDown, Zone,
+};
 use limiter::local::{StateLocation, Table};
 use limiter::{ClientAddress, Decision, Limiter, Refund};
 
@@ -107,6 +111,32 @@ fn the_longest_periods_admit_their_limit_and_are_whole_again() {
                 assert!(is_admitted, "{name}: {told:?} of {cost} at {at_us}");
             }
         }
+    }
+}
+
+/// What was leased of a window counts in it, however low the limit is by now, and in no later one.
+#[test]
+fn what_was_leased_of_a_window_is_owed_in_no_later_one() {
+    let mut store = Store::start();
+    let (day_us, now_us) = (86_400_000_000, 1_790_000_000_123_456);
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+        let (name, quota) = (format!("{algorithm:?}"), |limit| quota(algorithm, limit, day_us, limit));
+        let mut model = ScriptModel::default();
+        for (limit, pending, release) in [(6_000, 300, false), (60, 0, true)] {
+            let sharing = Sharing::new(&quota(limit), 0.05, WhenDown::Local);
+            let plan = Arc::new(Plan { policy: "test".into(), quota: quota(limit), sharing });
+            model.renew(&Renewal { pending, release, ..Renewal::report(Key::new(7), plan, 0.0) }, now_us);
+        }
+        let record = model.to_bytes().expect("it was renewed");
+        redis::cmd("SET").arg(&name).arg(record).exec(&mut store.connection).expect("Redis answers");
+        let told = store.take(&[&name], &[part(quota(5), 1, 0)], now_us + 1);
+        let (wait_us, whole_us) = (told.parts[0].wait_us as u64, told.parts[0].reset_us);
+        let ends_us = day_us - (now_us + 1) % day_us;
+        let most_us = if algorithm == Algorithm::FixedWindow { ends_us } else { ends_us + day_us };
+        assert!(!told.admitted && (1..=most_us).contains(&wait_us), "{name}: {told:?}, {most_us}");
+        assert!(whole_us <= most_us, "{name}: {told:?}, {most_us}");
+        assert_eq!(store.peek(&name, &part(quota(6_000), 0, 0), now_us + 2).remaining, 5_700, "{name}");
+        assert!(store.take(&[&name], &[part(quota(5), 1, 0)], now_us + 1 + wait_us).admitted, "{name}");
     }
 }
 

@@ -271,6 +271,10 @@ impl Lease {
     pub fn adopt(&mut self, old: &Plan, new: &Plan, now_ns: u64) {
         let is_alike = old.quota.algorithm() == new.quota.algorithm()
             && old.sharing.is_exact() == new.sharing.is_exact();
+        // With nothing left of a lease, what Redis says of each request is all there is to know.
+        if new.sharing.is_exact() && !old.sharing.is_exact() && !self.has_something_of_redis() {
+            *self = Lease::default();
+        }
         if !is_alike || self.0.has(Flag::Fallback) {
             return;
         }

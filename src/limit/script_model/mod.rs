@@ -12,7 +12,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::lease_messages::{Grant, LentWindow, Renewal};
-use super::plan::SMALL;
+use super::plan::{EPOCH_MIN_NS, SMALL};
 use super::{Algorithm, Plan};
 
 /// Redis's record of one key, and what the scripts make of it.
@@ -172,7 +172,11 @@ impl RenewalNumbers {
         RenewalNumbers {
             is_sliding: quota.algorithm() == Algorithm::SlidingWindow,
             is_whole: plan.is_lent_whole(),
-            epoch_us: (plan.sharing.epoch_ns / 1_000) as f64,
+            // Of a plan without leases, to which units of an older one are returned, the shortest.
+            epoch_us: match plan.sharing.epoch_ns {
+                0 => EPOCH_MIN_NS / 1_000,
+                epoch_ns => epoch_ns / 1_000,
+            } as f64,
             edges: quota.calendar().map(|calendar| {
                 let edges = calendar.edges(Duration::from_micros(now_us));
                 (edges.first as f64, edges.starts_us.map(|start_us| start_us as f64))

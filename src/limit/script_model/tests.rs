@@ -34,6 +34,35 @@ fn wants(plan: &Arc<Plan>, demand: f64, pending: u64) -> Renewal {
     }
 }
 
+/// Units that come back when the limit is no longer leased.
+#[test]
+fn what_comes_back_under_an_exact_plan_is_no_longer_spent() {
+    for algorithm in [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+        let plan = |limit, epoch_ns| {
+            let quota = quota::tests::quota(algorithm, limit, 86_400 * SECOND, limit);
+            let sharing = Sharing { epoch_ns, spare: 0, when_down: WhenDown::Local };
+            Arc::new(Plan { policy: "test".into(), quota, sharing })
+        };
+        let (leased, exact) = (plan(6_000, SECOND / 2), plan(5, 0));
+        let mut model = ScriptModel::default();
+        let grant = model.renew(&wants(&leased, 200.0, 12), NOW);
+        let back = grant.tokens - 12.0;
+        assert!(back >= 1.0, "{algorithm:?}: {grant:?}");
+        let release = Renewal {
+            epoch: grant.epoch,
+            rate: grant.rate,
+            spent: 0.0,
+            delta: -back,
+            release: true,
+            ..wants(&exact, 0.0, 0)
+        };
+        let told = model.renew(&release, NOW + 100_000);
+        assert!((told.level - (5.0 - 12.0)).abs() < 0.1, "{algorithm:?}: {told:?}");
+        let again = model.renew(&wants(&leased, 0.5, 0), NOW + 200_000);
+        assert!((again.level - 5_988.0).abs() < 0.1, "{algorithm:?}: {again:?}");
+    }
+}
+
 /// The first node takes no more beyond its need than leaves the next ones as much.
 #[test]
 fn one_node_does_not_take_all_that_may_be_lent_of_a_big_bucket() {

@@ -77,7 +77,10 @@ impl Exact {
     fn send_group(self: &Arc<Self>, group: Group, sent_ns: u64) {
         let Some(first) = group.first() else { return };
         // Sent before the question, so that Redis does not admit units that this node has already spent.
-        first.charges.iter().for_each(|charge| self.fallback.tell_debt(charge.key, sent_ns));
+        for charge in &first.charges {
+            self.leases.return_former(charge, sent_ns);
+            self.fallback.tell_debt(charge.key, sent_ns);
+        }
         let parts = first.charges.iter().enumerate().filter_map(|(at, charge)| {
             let cost = cost_of(&group, at);
             Some(ExactCharge::of(&Charge { cost, ..*charge }, &*self.fleet.plans.get(charge.plan)?))
@@ -342,6 +345,10 @@ impl Exact {
     fn note_said(&self, charges: &[Charge], taken: &TakeReply, (sent_ns, now_ns): (u64, u64)) {
         for (index, (charge, outcome)) in charges.iter().zip(&taken.outcomes).enumerate() {
             let Some(plan) = self.fleet.plans.get(charge.plan) else { continue };
+            // A lease of before goes back under its own plan first.
+            if self.leases.table.former(charge).is_some() {
+                continue;
+            }
             // Of a key that comes several times all that was asked for so far is refused, and no single cost.
             let alike = charges[..=index].iter().filter(|it| it.key == charge.key);
             let cost = alike.map(|it| it.cost).fold(0, u64::saturating_add);

@@ -31,6 +31,44 @@ fn a_hot_key_asks_now_and_then_and_both_nodes_stay_within_the_limit() {
 }
 
 #[test]
+fn a_lease_goes_back_under_its_plan_before_redis_decides_each_request() {
+    let desk = Arc::new(FakeRedis::default());
+    let node = node(&desk);
+    let (before, after) = (leased(&node, 1, 1_000), exact(&node, 1, 5));
+    for turn in 0..20 {
+        decide(&node, &desk, &[before], NOW + turn * MS);
+    }
+    let asked = || {
+        let queue = desk.queue.lock().expect("no test panics here");
+        let ask = |(op, _): &(Op, Done)| match op {
+            Op::Renew(renewal) => (renewal.release, renewal.plan.sharing.is_exact()),
+            _ => (false, true),
+        };
+        queue.iter().map(ask).collect::<Vec<_>>()
+    };
+    let now_ns = NOW + 20 * MS;
+    let mut decision = Decision::default();
+    // A renewal is on its way when the limit falls, and brings units that nobody spends any more.
+    node.decide(&[Charge { cost: 500, ..before }], ClientAddress::default(), now_ns, &mut decision);
+    let waiting = node.decide(&[after], ClientAddress::default(), now_ns, &mut decision).expect("it asks");
+    assert_eq!(asked(), [(false, false), (false, true)]);
+    desk.answer(now_ns);
+    waiting.resume(now_ns, &mut decision);
+    let waiting = node.decide(&[after], ClientAddress::default(), now_ns, &mut decision).expect("it asks");
+    assert_eq!(asked(), [(true, false), (false, true)]);
+    desk.answer(now_ns);
+    waiting.resume(now_ns, &mut decision);
+    // From here on it remembers what Redis says, and returns nothing more.
+    (0..4).for_each(|_| drop(decide(&node, &desk, &[after], now_ns)));
+    let mut again = Decision::default();
+    assert!(
+        node.decide(&[after], ClientAddress::default(), now_ns, &mut again).is_none() && !again.is_admitted()
+    );
+    (0..40).for_each(|turn| node.sweep(now_ns + turn * 100 * MS));
+    assert_eq!(asked(), []);
+}
+
+#[test]
 fn requests_that_come_while_a_renewal_is_on_its_way_have_their_own() {
     let desk = Arc::new(FakeRedis::default());
     let node = node(&desk);

@@ -58,6 +58,13 @@ impl LeaseTable {
         Some((under, Lease::from_words(words)))
     }
 
+    /// The lease that Redis has of this node still, and its plan, where by now it decides each request of the key.
+    pub(crate) fn former(&self, charge: &Charge) -> Option<(Option<PlanId>, Lease)> {
+        let (under, lease) = self.peek(charge.key).filter(|(under, _)| *under != charge.plan)?;
+        let is_leased = self.fleet.plans.get(under).is_some_and(|plan| !plan.sharing.is_exact());
+        (is_leased && (lease.is_in_flight() || lease.has_something_of_redis())).then_some((under, lease))
+    }
+
     /// A copy of a key's lease, as it is for a charge.
     pub(crate) fn copy(&self, charge: &Charge, now_ns: u64) -> Lease {
         let (under, words) = self.slots.peek(charge.key).unwrap_or_default();

@@ -103,6 +103,15 @@ impl Leases {
         self.fleet.link.send(Op::Renew(release), Box::new(done));
     }
 
+    /// Returns the lease of a key of which Redis now decides each request.
+    pub(crate) fn return_former(self: &Arc<Self>, charge: &Charge, now_ns: u64) {
+        if let Some((under, lease)) = self.table.former(charge)
+            && !lease.is_in_flight()
+        {
+            self.release(charge.key, under, now_ns);
+        }
+    }
+
     /// Whether a key has been decided without Redis because that was down.
     fn was_away(&self, key: Key) -> bool {
         self.table.peek(key).is_some_and(|(_, share)| share.was_away())
