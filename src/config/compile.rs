@@ -6,6 +6,7 @@
 use base::words::did_you_mean;
 use policy::definition::PolicyDefinition;
 use policy::error::{DefinitionPlace, DefinitionProblem, Error};
+use policy::table::translated;
 use policy::{CompileOptions, RouteTable};
 
 use super::load::report::{DefinitionSpans, Finding, Subject, error_in, quoted};
@@ -50,7 +51,7 @@ fn table(config: &Config) -> Result<RouteTable, Vec<Error>> {
     let options = CompileOptions { salt: [0; 16], ipv6_prefix, upstreams: &upstreams, auth: &auth };
     let hashed: Vec<_> = config.upstreams.iter().map(|upstream| upstream.balance.dimension()).collect();
     let table = RouteTable::with_domains(&config.routes, &config.policies, &config.domains, &options)?;
-    Ok(config.client_ip.nat64.translate(table.hashed(&hashed, ipv6_prefix)))
+    Ok(translated(table.hashed(&hashed, ipv6_prefix), &config.client_ip.nat64))
 }
 
 /// What must have been read without error for a problem to be real, rather than a consequence of another error.

@@ -4,8 +4,6 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::{IpNet, Ipv6Net};
 
-use crate::RouteTable;
-
 /// Prefixes of translators beside the well-known one, which [`carried_address`](super::request::carried_address) knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nat64(Vec<Ipv6Net>);
@@ -24,14 +22,6 @@ impl Nat64 {
     /// Whether addresses of a network are behind one of these translators.
     pub fn has(&self, network: &IpNet) -> bool {
         matches!(network, IpNet::V6(network) if self.0.iter().any(|prefix| prefix.contains(network)))
-    }
-
-    /// The table for clients behind these translators, whoever names their addresses.
-    pub fn translate(&self, mut table: RouteTable) -> RouteTable {
-        table.policies.iter_mut().for_each(|policy| policy.keys.nat64 = self.clone());
-        let rules = table.domains.values_mut().flat_map(|domain| domain.rules.iter_mut());
-        rules.for_each(|rule| rule.nat64 = self.clone());
-        table
     }
 
     /// The IPv4 address that a translator of these prefixes has put into an IPv6 one; else the address itself.

@@ -21,6 +21,7 @@ use super::matching::domain::{CompiledDomain, CompiledRule};
 use super::matching::host::{HostPattern, Hosts};
 use super::matching::method::Fit;
 use super::matching::tree::{ANY_HOST, Tree};
+use super::nat64::Nat64;
 use super::request::{Params, RoutingFacts};
 use super::route::{Route, RouteId, RouteMatch};
 use base::ids::IdVec;
@@ -84,6 +85,14 @@ pub enum Aspect {
     Path,
     Method,
     Headers,
+}
+
+/// The table for clients behind these translators, whoever names their addresses.
+pub fn translated(mut table: RouteTable, nat64: &Nat64) -> RouteTable {
+    table.policies.iter_mut().for_each(|policy| policy.keys.nat64 = nat64.clone());
+    let rules = table.domains.values_mut().flat_map(|domain| domain.rules.iter_mut());
+    rules.for_each(|rule| rule.nat64 = nat64.clone());
+    table
 }
 
 impl RouteTable {

@@ -168,6 +168,7 @@ mod tests {
     use crate::counting::shorthand;
     use crate::definition;
     use crate::nat64::Nat64;
+    use crate::table::translated;
     use crate::{CompileOptions, RouteTable};
 
     fn table(limit: &str, missing: Missing) -> RouteTable {
@@ -214,7 +215,7 @@ mod tests {
     #[test]
     fn a_client_behind_a_translator_is_its_ipv4_address_whoever_names_it() {
         let nat64 = Nat64::new(vec!["2001:db8:64::/96".parse().expect("a prefix")]);
-        let table = nat64.translate(table("9/m by ip", Missing::Ip)).salted(&[9; 16]);
+        let table = translated(table("9/m by ip", Missing::Ip), &nat64).salted(&[9; 16]);
         let policy = table.policy("calls").expect("it is there");
         let key = |address: &str| policy.look_at(&[address.to_owned()]).expect("it fits")[0].key;
         let behind = "2001:db8:64::c000:221";

@@ -17,6 +17,7 @@ use crate::definition::{
 };
 use crate::error::{DefinitionPlace, DefinitionProblem, Error};
 use crate::nat64::Nat64;
+use crate::table::translated;
 use crate::{CompileOptions, HttpSubject, RouteId, RouteTable, RoutingFacts, Subject};
 use base::identity::Identity;
 use limit::{Charge, Side};
@@ -337,7 +338,7 @@ fn an_empty_value_counts_as_absent() {
     let table =
         table(&policies, vec![rule("user=* remote_address=*", &["ip", "skip"]), rule("user=*", &["ip"])]);
     let nat64 = Nat64::new(vec!["2001:db8:64::/96".parse().expect("a prefix of a translator")]);
-    let table = nat64.translate(table);
+    let table = translated(table, &nat64);
     let anonymous = charges(&table, "user= remote_address=192.0.2.1");
     assert_eq!(anonymous.len(), 1);
     assert_eq!(anonymous[0].key, charges(&table, "user= remote_address=192.0.2.1")[0].key);
