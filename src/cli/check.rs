@@ -402,8 +402,8 @@ mod tests {
         assert_eq!(code, 0);
         for line in [
             "if 100 nodes share Redis, one key may exceed its limit in one period by:\n  p 500/h burst 500 of tier free\n    with Redis: at most ",
-            "limit p 50/h burst 50 of strict: at most 100 in one period (a full bucket, and the units that refill)\n",
-            "  p 50/h burst 50 of strict\n    with Redis: none, because Redis decides each request\n    while Redis is down: at most ",
+            "limit p 50/h burst 50 of tier strict: at most 100 in one period (a full bucket, and the units that refill)\n",
+            "  p 50/h burst 50 of tier strict\n    with Redis: none, because Redis decides each request\n    while Redis is down: none, because ",
         ] {
             assert!(out.contains(line), "{line} is missing from\n{out}");
         }

@@ -124,11 +124,14 @@ pub(crate) fn home(section: &Section, key: &str, value: &str) -> Option<String> 
         |of: &Section| of.keys().any(|row| row.kind.sections().iter().any(|one| std::ptr::eq(*one, section)));
     let is_near = |row: &&Key| {
         let is_next = foreign_key(&format!("next to {}", section.heading), row.name).is_some();
-        section.heading == ROOT.heading || is_next || row.kind.sections().into_iter().any(is_in)
+        let holds = |row: &&Key| row.kind.sections().into_iter().any(is_in);
+        // Of one alone, because a table of several sections does not say in which it stands.
+        let is_parent = || holds(row) && ROOT.keys().filter(holds).count() == 1;
+        section.heading == ROOT.heading || is_next || is_parent()
     };
     let is_other = |row: &&Key| !row.kind.sections().iter().any(|one| one.heading == section.heading);
     let homes: Vec<String> = match &*inner {
-        [] => ROOT.keys().filter(is_near).filter(within).filter(is_other).filter_map(heading).collect(),
+        [] => ROOT.keys().filter(within).filter(is_other).filter(is_near).filter_map(heading).collect(),
         several => several.iter().map(|row| row.name.to_owned()).collect(),
     };
     let listed = listed(&homes.iter().map(String::as_str).collect::<Vec<_>>());

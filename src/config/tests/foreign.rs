@@ -115,7 +115,8 @@ fn no_hint_names_a_key_that_its_section_does_not_take() {
     let mut named = 0;
     for (_, document) in SECTIONS.iter().skip(2) {
         let said_of_none = said(&format!("{document}zzzzz = []\n"));
-        let (_, taken) = said_of_none.split_once("it takes ").unwrap_or_else(|| panic!("{said_of_none}"));
+        // But of a table of the operator's own keys.
+        let Some((_, taken)) = said_of_none.split_once("it takes ") else { continue };
         let taken: Vec<&str> =
             taken.lines().next().unwrap_or_default().split('`').skip(1).step_by(2).collect();
         // So many at a time as are shown.
