@@ -411,7 +411,7 @@ fn a_bucket_is_neither_whole_nor_shut_when_redis_is_back() {
         {
             // What was on its way is lost, or is answered when Redis is back.
             for is_kept in [false, true] {
-                let mut asking = Asking::new(count, limit, period);
+                let mut asking = Questioner::new(count, limit, period);
                 asking.play(8, true);
                 if is_kept {
                     asking.play_ms(600, false);
@@ -432,7 +432,7 @@ fn a_bucket_is_neither_whole_nor_shut_when_redis_is_back() {
 }
 
 /// Nodes of which one after the other is asked, ten times as often as their bucket refills.
-struct Asking {
+struct Questioner {
     desk: Arc<FakeRedis>,
     nodes: Vec<(Arc<Limiter>, Charge)>,
     every_ns: u64,
@@ -441,8 +441,8 @@ struct Asking {
     swept_ns: u64,
 }
 
-impl Asking {
-    fn new(count: u32, limit: u64, period: u64) -> Asking {
+impl Questioner {
+    fn new(count: u32, limit: u64, period: u64) -> Questioner {
         let desk = Arc::new(FakeRedis::default());
         desk.more_nodes.store(count - 2, Ordering::Relaxed);
         let positive = |number| NonZeroU64::new(number).expect("tests give no zero");
@@ -457,7 +457,7 @@ impl Asking {
             (node, charge)
         };
         let nodes = (0..count).map(one).collect();
-        Asking { desk, nodes, every_ns: period * SECOND / limit / 10, now_ns: NOW, turn: 0, swept_ns: NOW }
+        Questioner { desk, nodes, every_ns: period * SECOND / limit / 10, now_ns: NOW, turn: 0, swept_ns: NOW }
     }
 
     /// How many pass in so many seconds.
