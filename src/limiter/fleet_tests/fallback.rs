@@ -457,7 +457,14 @@ impl Questioner {
             (node, charge)
         };
         let nodes = (0..count).map(one).collect();
-        Questioner { desk, nodes, every_ns: period * SECOND / limit / 10, now_ns: NOW, turn: 0, swept_ns: NOW }
+        Questioner {
+            desk,
+            nodes,
+            every_ns: period * SECOND / limit / 10,
+            now_ns: NOW,
+            turn: 0,
+            swept_ns: NOW,
+        }
     }
 
     /// How many pass in so many seconds.
