@@ -74,7 +74,7 @@ enum Command {
     /// Explain which route answers a request and which limits count it, without spending anything
     Explain(Box<explain::Arguments>),
     /// Show why a consumer's requests may be refused: remaining units, penalties, overrides, limits of the tenant
-    Why(why::Arguments),
+    Why(Box<why::Arguments>),
     /// Show a running gateway live in this terminal: refusals, hot keys, servers, Redis
     Top(top::Arguments),
     /// Change limits at run time through the admin API, and see who changed what
