@@ -30,9 +30,10 @@ pub fn nearest<'k>(word: &str, known: &[&'k str]) -> Option<&'k str> {
     let distance = |name: &&str| strsim::damerau_levenshtein(word, name);
     // Bounded, because a comparison takes time in the product of both lengths.
     let known = known.iter().take(COMPARED_MAX).filter(|_| word.len() <= NAME_BYTES_MAX);
-    let front =
-        |name: &&&str| word.strip_suffix(**name).unwrap_or_default().trim_end_matches(['-', '_']).to_owned();
-    let known = known.filter(|name| !["dis", "in", "no", "non", "not", "un"].contains(&&*front(name)));
+    let known = known.filter(|name| {
+        let front = word.strip_suffix(**name).unwrap_or_default().trim_end_matches(['-', '_']);
+        !["dis", "in", "no", "non", "not", "un"].contains(&front)
+    });
     let near = known.clone().min_by_key(|name| distance(name))?;
     let allowed = if word.len() <= 5 { 1 } else { (near.len() / 3).clamp(1, 2) };
     // A longer word too, because others say more: `max-body-size`.

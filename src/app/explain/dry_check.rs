@@ -71,7 +71,7 @@ pub(crate) async fn look_ahead(
     let violated = limited.violated.into_iter().zip(labels).map(|(violation, window)| ViolatedWindow {
         window,
         limit: violation.quota.limit().get(),
-        period_seconds: violation.period_seconds().map_or(0, |_| seconds(violation.quota.period_at_ns(unix))),
+        period_seconds: violation.period_seconds(unix).unwrap_or_default(),
         retry_after_seconds: violation.retry_after_seconds,
         policy: violation.policy,
     });

@@ -59,6 +59,7 @@ impl Summary {
     fn of_now(&mut self) -> Value {
         let now_ns = clock::now_ns();
         let reading = self.sources.reading();
+        let snapshot = self.sources.current.load();
         // What nobody has watched for a while has no rate of now.
         let before = self.before.take().filter(|before| now_ns.saturating_sub(before.at_ns) < STALE_NS);
         let before = before.as_ref().unwrap_or(&reading);
@@ -66,7 +67,7 @@ impl Summary {
         let mut shown = Map::new();
         let mut show = |name: &str, value: Value| shown.insert(name.to_owned(), value);
         show("at", json!(clock::unix().as_millis() as f64 / 1e3));
-        show("node", json!(&*self.sources.current.load().node.name));
+        show("node", json!(&*snapshot.node.name));
         show("version", json!(env!("CARGO_PKG_VERSION")));
         show("phase", json!(self.sources.phase()));
         // 0: nothing to compare with yet, so that all rates are 0.
@@ -76,12 +77,12 @@ impl Summary {
         let mut policies = self.policies.shown(interval.policies());
         for row in policies["busiest"].as_array_mut().into_iter().flatten() {
             let name = row["name"].as_str().unwrap_or_default();
-            row["limits"] = self.sources.current.load().table.policy(name).map(limits).unwrap_or_default();
+            row["limits"] = snapshot.table.policy(name).map(limits).unwrap_or_default();
         }
         show("policies", policies);
         show("routes", self.routes.shown(interval.routes()));
         show("refusals", interval.refusals());
-        show("upstreams", upstreams::brief(&self.sources.current.load().upstreams, now_ns));
+        show("upstreams", upstreams::brief(&snapshot.upstreams, now_ns));
         if self.sources.redis.is_some() {
             show("redis", interval.redis());
         }

@@ -17,7 +17,7 @@ use super::config::ListenerConfig;
 use super::form::ErrorForm;
 use super::reason::Reason;
 use super::refusal::{LimitExceeded, Refusal, Violation};
-use base::cause::Cause;
+use base::{cause::Cause, clock};
 use limit::Algorithm;
 use net::wire::http1::FramingFault;
 use policy::response::body::push_html;
@@ -376,7 +376,7 @@ fn limits_text(limited: &LimitExceeded) -> String {
 /// `60 per minute, 5 at once`, `5 in 10 s`, `3 per month`, `2 in flight`.
 fn rate_text(violation: &Violation) -> String {
     let (quota, limit) = (&violation.quota, violation.quota.limit());
-    let Some(seconds) = violation.period_seconds() else { return format!("{limit} in flight") };
+    let Some(seconds) = violation.period_seconds(clock::unix()) else { return format!("{limit} in flight") };
     let whole = |length: u64| seconds.is_multiple_of(length).then(|| seconds / length);
     let period = match (quota.calendar(), whole(86_400), whole(3_600), whole(60)) {
         (Some(calendar), ..) => format!("per {}", calendar.unit().word()),
@@ -403,7 +403,7 @@ fn violation_json(violation: &Violation) -> serde_json::Value {
         "policy": violation.policy,
         "window": violation.window,
         "limit": violation.quota.limit(),
-        "period-seconds": violation.period_seconds(),
+        "period-seconds": violation.period_seconds(clock::unix()),
         "decided": violation.decided,
         "retry-after-seconds": violation.retry_after_seconds,
     });

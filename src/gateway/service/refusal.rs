@@ -1,9 +1,11 @@
 //! Why a request is refused: facts only. [`super::problem`] chooses the answer to each; [`super::reason`] is the coarser
 //! word for logs and metrics.
 
+use std::time::Duration;
+
 use http::HeaderValue;
 
-use base::{cause::Cause, clock};
+use base::cause::Cause;
 use limit::{Algorithm, Quota};
 use net::wire::http1::FramingFault;
 
@@ -109,9 +111,9 @@ impl Violation {
         self.quota.algorithm() != Algorithm::Concurrency
     }
 
-    /// The length of the period now.
-    pub fn period_seconds(&self) -> Option<u64> {
-        self.is_timed().then(|| self.quota.period_at_ns(clock::unix()).div_ceil(1_000_000_000))
+    /// The length of the period at this wall-clock time.
+    pub fn period_seconds(&self, unix: Duration) -> Option<u64> {
+        self.is_timed().then(|| self.quota.period_at_ns(unix).div_ceil(1_000_000_000))
     }
 }
 

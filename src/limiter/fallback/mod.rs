@@ -89,18 +89,18 @@ impl Fallback {
         let fleet = &self.fleet;
         decision.tier = DecidingTier::Fallback;
         let is_permit = plan.quota.algorithm() == Algorithm::Concurrency;
-        let denies = plan.sharing.when_down == WhenDown::Deny;
         // It answers nearly always in time, and may have given the units to others.
-        let is_in_doubt = denies && fleet.link.is_quick(charge.key);
+        let is_in_doubt = plan.sharing.when_down == WhenDown::Deny && fleet.link.is_quick(charge.key);
         // A Redis that is only late is not down. But a client whose lease it has not answered for is not over its limit.
         let is_late = fleet.link.answers(charge.key) && !Fleet::is_advanced(plan);
-        match if is_late && (is_permit || !is_in_doubt) { WhenDown::Local } else { plan.sharing.when_down } {
+        if is_permit && is_late && is_in_doubt {
+            let later = Answer::Later { retry_after_ns: ASK_RETRY_NS };
+            return (ChargeState::Refused, Outcome::new(later, 0, 0));
+        }
+        match if is_late && !is_in_doubt { WhenDown::Local } else { plan.sharing.when_down } {
             WhenDown::Deny => {
                 decision.is_redis_down |= !charge.shadow;
                 (ChargeState::Refused, down())
-            }
-            _ if is_late && is_in_doubt => {
-                (ChargeState::Refused, Outcome::new(Answer::Later { retry_after_ns: ASK_RETRY_NS }, 0, 0))
             }
             when_down if is_permit => {
                 if when_down == WhenDown::Local && fleet.spenders(charge) == 0 {
