@@ -2869,6 +2869,7 @@ fn includes_are_bounded() {
         let main = directory.write("gateway.toml", &format!("include = [\"{include}\"]"));
         let said = super::load(&main).expect_err("it is wrong").to_string();
         assert!(said.contains(message), "{include}\n{said}");
+        assert!(!said.contains("--config"), "an included file has another remedy: {said}");
         assert_eq!(said.matches("error: ").count(), 1, "{said}");
     }
     let said = super::load(&directory.0.join("none.toml")).expect_err("it is not there").to_string();

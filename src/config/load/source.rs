@@ -24,7 +24,8 @@ pub(crate) fn gather(main: &Path, variables: Variables<'_>) -> (Vec<Source>, Vec
         Err(reason) => {
             // The whole path, because the log of a service does not say where it works.
             let path = std::path::absolute(main).unwrap_or_else(|_| main.to_owned());
-            let message = format!("cannot read {}: {reason}", path.display());
+            let remedy = if path.exists() { "" } else { ": put it there, or start with another --config" };
+            let message = format!("cannot read {}: {reason}{remedy}", path.display());
             return (Vec::new(), vec![Finding::error(message)], Secrets::default());
         }
     };
@@ -161,7 +162,6 @@ fn is_match(pattern: &[u8], name: &[u8]) -> bool {
 fn read(path: &Path) -> Result<String, String> {
     let bytes = whole_file::read(path, FILE_BYTES_MAX).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => format!("it is longer than {} MiB", FILE_BYTES_MAX >> 20),
-        io::ErrorKind::NotFound => format!("{error}: put it there, or start with another --config"),
         io::ErrorKind::PermissionDenied => format!("{error}: let the gateway's user read it"),
         _ => error.to_string(),
     })?;
