@@ -72,10 +72,9 @@ impl Conn {
         }
         let mut head = b"HTTP/1.1 103 Early Hints\r\n".to_vec();
         for (name, value) in fields {
-            let line: [&[u8]; 4] = [name.as_ref(), b": ", value.as_bytes(), b"\r\n"];
-            head.extend_from_slice(&line.concat());
+            head.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
         }
-        head.extend_from_slice(b"\r\n");
+        head.extend(b"\r\n");
         if head.len() <= HINTS_BYTES_MAX {
             self.activity.hints.replace(head.into());
         }
