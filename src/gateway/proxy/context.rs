@@ -262,8 +262,7 @@ impl RequestContext {
     /// Reconciles estimates with what the request turned out to cost.
     fn settle(&mut self, ended: Instant) {
         if std::thread::panicking() {
-            let status = if self.facts.is_call { StatusCode::OK.as_u16() } else { PANIC_STATUS };
-            self.settle_status(status, self.ends_as_call.then_some(GRPC_UNKNOWN));
+            self.settle_status(PANIC_STATUS, self.ends_as_call.then_some(GRPC_UNKNOWN));
         } else if self.ends_as_call
             && self.outcome.is_complete
             && self.outcome.reason != Some(Reason::ClientGone)
