@@ -173,7 +173,7 @@ fn show_round_trips(redis: &global::Config, out: &mut dyn Write, errors: &mut dy
         writeln!(errors, "warning: Redis at {servers} {what} ({why}): {remedy}\n")?;
     }
     for (server, round_trip) in measured.round_trips {
-        let deadline = redis.deadline.unwrap_or_else(|| deadline_of(round_trip));
+        let deadline = redis.deadline.unwrap_or_else(|| deadline_of(round_trip, round_trip));
         let [takes_ms, waits_ms] = [round_trip, deadline].map(|time| time.as_secs_f64() * 1e3);
         let by = if redis.deadline.is_some() { "`deadline`" } else { "by default" };
         writeln!(

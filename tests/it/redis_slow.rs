@@ -112,6 +112,11 @@ fn the_deadline_follows_the_round_trip_unless_it_is_written() {
             (metric("sluicegate_redis_round_trip_seconds"), metric("sluicegate_redis_deadline_seconds"));
         (takes >= 0.008 && (0.012..=0.020).contains(&waits)).then_some(())
     });
+    toxic.delay(Duration::from_millis(40));
+    let gateway = Gateway::start(&auto);
+    eventually("and for one in another region", || {
+        (0.060..=0.100).contains(&gateway.metric("sluicegate_redis_deadline_seconds", &[])).then_some(())
+    });
     let gateway = Gateway::start(&written);
     assert_eq!(gateway.metric("sluicegate_redis_deadline_seconds", &[]), 0.002);
 }

@@ -19,7 +19,7 @@ sections! {
         /// independent servers
         "topology": Text, Value("single");
         /// how long a decision waits for Redis. `"auto"`: 1.5 times the round trip that nearly all calls stay below, at
-        /// least 2 ms and at most 20 ms
+        /// least 2 ms, and at most 20 ms or, if that is longer, twice the shortest round trip (up to 100 ms)
         "deadline": Any(&[TimeWithin(MS, SECOND, ": a request waits that long"), Word("auto")]), Value("auto");
         /// the prefix of every key in Redis, 1 to 32 characters. Nodes that share limits need the same one
         "prefix": Text, Value("sg");

@@ -134,19 +134,23 @@ pub fn salt(config: &Config) -> [u8; 16] {
     salt
 }
 
-/// How long a decision waits by default for a shard whose round trip nearly always takes so long (0: not known yet).
+/// How long a decision waits by default for a shard whose round trip nearly always takes so long (0: not known yet), and of
+/// late at least `shortest`.
 ///
-/// Half as much again, because a few calls take longer. A Redis in the next zone is not an outage, so it is waited for; but
-/// no request waits longer than 20 ms for a limit unless the operator says so.
+/// Half as much again, because a few calls take longer. A Redis in another zone or region is not an outage, so it is waited
+/// for; but no request waits longer than 20 ms for a Redis that has become slow.
 #[must_use]
-pub fn deadline_of(round_trip: Duration) -> Duration {
-    if round_trip.is_zero() { DEADLINE_MAX } else { (round_trip * 3 / 2).clamp(DEADLINE_MIN, DEADLINE_MAX) }
+pub fn deadline_of(round_trip: Duration, shortest: Duration) -> Duration {
+    let most = (shortest * 2).clamp(DEADLINE_NEAR, DEADLINE_MAX);
+    if round_trip.is_zero() { DEADLINE_NEAR } else { (round_trip * 3 / 2).clamp(DEADLINE_MIN, most) }
 }
 
 /// The least that a decision waits by default.
 pub const DEADLINE_MIN: Duration = Duration::from_millis(2);
+/// The most that a decision waits by default for a Redis whose shortest round trips are not half as long.
+pub const DEADLINE_NEAR: Duration = Duration::from_millis(20);
 /// The most that a decision waits by default.
-pub const DEADLINE_MAX: Duration = Duration::from_millis(20);
+pub const DEADLINE_MAX: Duration = Duration::from_millis(100);
 /// Prefix of keys where the configuration has no `prefix`.
 pub const PREFIX: &str = "sg";
 /// Connections to each server where the configuration has no `connections`.

@@ -41,7 +41,8 @@ pub trait Link: Send + Sync {
 
     /// How long a request waits for an answer for this key.
     fn deadline(&self, key: Key) -> Duration {
-        deadline_of(Duration::from_nanos(self.round_trip_ns(key)))
+        let round_trip = Duration::from_nanos(self.round_trip_ns(key));
+        deadline_of(round_trip, round_trip)
     }
 
     /// What the clock of the key's shard reads at a time of this node's, microseconds since 1970.

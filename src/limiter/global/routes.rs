@@ -18,7 +18,6 @@ use limit::lease_messages::LinkError;
 
 use super::batch::{Batch, Entry, QueueItem};
 use super::condition::Condition;
-use super::config::deadline_of;
 use super::connection::Connector;
 use super::name::Names;
 use super::node::Node;
@@ -94,9 +93,8 @@ impl RoutingState {
 
     /// How long a request waits for an answer of this shard, nanoseconds.
     pub(super) fn deadline_of(&self, shard: &Shard) -> u64 {
-        let round_trip = Duration::from_nanos(shard.round_trip_ns());
         // A second at most.
-        self.deadline.unwrap_or_else(|| deadline_of(round_trip)).as_nanos() as u64
+        self.deadline.unwrap_or_else(|| shard.deadline()).as_nanos() as u64
     }
 
     #[inline]

@@ -13,6 +13,7 @@ use limit::lease_messages::Op;
 use metrics::Histogram;
 
 use super::condition::Condition;
+use super::config::deadline_of;
 use super::round_trip::RoundTrip;
 
 base::id! {
@@ -45,6 +46,8 @@ pub(super) struct Shard {
     troubled_ns: AtomicU64,
     /// How long nearly all calls take, nanoseconds; 0: none was answered yet.
     round_trip_ns: AtomicU64,
+    /// How long the quickest one took, nanoseconds.
+    shortest_ns: AtomicU64,
     /// How far its clock is ahead of this node's monotonic one, microseconds; 0: it has not said so yet.
     ahead_us: AtomicI64,
     pub(super) stats: Stats,
@@ -217,6 +220,7 @@ impl Shard {
             condition: AtomicU8::new(Condition::Unknown as u8),
             troubled_ns: AtomicU64::new(0),
             round_trip_ns: AtomicU64::new(0),
+            shortest_ns: AtomicU64::new(0),
             ahead_us: AtomicI64::new(0),
             stats: Stats::default(),
         }
@@ -272,6 +276,13 @@ impl Shard {
         self.round_trip_ns.load(Ordering::Relaxed)
     }
 
+    /// How long a request waits for it by default.
+    #[inline]
+    pub(super) fn deadline(&self) -> Duration {
+        let shortest_ns = self.shortest_ns.load(Ordering::Relaxed);
+        deadline_of(Duration::from_nanos(self.round_trip_ns()), Duration::from_nanos(shortest_ns))
+    }
+
     /// Its clock read `read_us` at a time of this node's.
     pub(super) fn reads(&self, read_us: u64, at_ns: u64) {
         self.ahead_us
@@ -291,6 +302,7 @@ impl Shard {
         let mut breakers = self.breakers();
         breakers.call_durations.record(Duration::from_nanos(took_ns));
         let round_trip_ns = breakers.round_trip.took(took_ns, now_ns);
+        self.shortest_ns.store(breakers.round_trip.shortest_ns(), Ordering::Relaxed);
         self.round_trip_ns.store(round_trip_ns, Ordering::Relaxed);
     }
 
