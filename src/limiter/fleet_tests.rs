@@ -166,7 +166,12 @@ impl FakeRedis {
                     admitted,
                 })
             }
-            Op::Peek(_) | Op::Look(_) => unreachable!("no test asks that"),
+            Op::Peek(part) => {
+                let exact = self.exact.lock().expect("no test panics here");
+                let state = exact.get(&part.key).copied().unwrap_or_default();
+                Reply::Peeked(state.take(&part.plan.quota, part.cost, now_ns).1)
+            }
+            Op::Look(_) => unreachable!("no test asks that"),
         }
     }
 

@@ -199,5 +199,6 @@ impl SharedLimits {
         self.fallback.tell_debts(now_ns);
         self.fallback.send_unsent(now_ns);
         self.exact.return_unused(is_over, now_ns);
+        self.leases.look_again(now_ns);
     }
 }

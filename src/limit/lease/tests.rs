@@ -452,7 +452,7 @@ fn unanswered_reports_are_sent_again() {
     // A lease that was given back without anybody hearing of it is held again, and goes back once more.
     let release = lease.release(&plan, KEY, NOW + 3 * MS).expect("it holds a lease");
     assert_eq!(release.delta, -40.0);
-    lease.released(&release, Some(true));
+    lease.released(&release, Err(true));
     assert!(lease.is_idle(&plan, NOW + 3 * SECOND));
     assert_eq!(lease.release(&plan, KEY, NOW + 3 * SECOND).map(|release| release.delta), Some(-40.0));
 }
@@ -548,9 +548,9 @@ fn a_debt_after_a_lease_is_reported_without_another_request() {
     let release = lease.release(&plan, KEY, NOW + 202 * MS).expect("it owes");
     assert_eq!((release.delta, release.release), (3.0, true));
     let mut heard = lease;
-    heard.released(&release, None);
+    heard.released(&release, Ok(0.0));
     assert!(!lease.says_nothing(&plan, NOW + SECOND) && heard.says_nothing(&plan, NOW + SECOND));
-    lease.released(&release, Some(false));
+    lease.released(&release, Err(false));
     assert_eq!(lease.renewal(&plan, KEY, LeaseDemand::by_one(0), NOW + SECOND).delta, 3.0);
 }
 
@@ -588,7 +588,7 @@ fn what_fallback_owes_is_reported_as_spent() {
         assert!(lease.is_fallback() && lease.is_in_flight());
         // Nothing is reported twice, and nothing is lost that no answer came to.
         assert!(!lease.has_something_of_redis());
-        lease.released(&report, Some(false));
+        lease.released(&report, Err(false));
         assert!(lease.has_something_of_redis());
     }
 }
@@ -777,7 +777,7 @@ fn a_return_that_nobody_took_is_sent_again_but_not_at_once() {
         for _ in 0..5 {
             assert!(lease.is_idle(&plan, now), "{is_away}");
             let release = lease.release(&plan, KEY, now).expect("there is something to return");
-            lease.released(&release, Some(true));
+            lease.released(&release, Err(true));
             let is_due = |after_ms: u64| lease.is_idle(&plan, now + after_ms * MS);
             assert_eq!([0, 50, 190, 210].map(is_due), [false, false, false, true], "{is_away}");
             now += 300 * MS;

@@ -149,6 +149,11 @@ impl Lease {
         self.0.raise(Flag::Known);
     }
 
+    /// The units that it owes.
+    pub fn owed(&self, now_ns: u64) -> f64 {
+        self.held(now_ns).min(0).saturating_neg() as f64 / UNIT as f64
+    }
+
     /// Takes out the units that it owes, to be reported apart from its renewals.
     pub fn take_owed(&mut self, now_ns: u64) -> f64 {
         let owed = self.held(now_ns).min(0).saturating_neg();
@@ -183,9 +188,8 @@ impl Lease {
         } else {
             let owed = (renewal.delta * UNIT as f64) as i64;
             self.0.set_balance(self.0.balance().saturating_sub(owed));
-            if !renewal.release {
-                self.0.set_level(self.0.level() + renewal.delta);
-            }
+            let told = if renewal.release { renewal.delta.max(0.0) } else { renewal.delta };
+            self.0.set_level(self.0.level() + told);
         }
     }
 
@@ -290,6 +294,8 @@ impl Lease {
             return Some(renewal);
         }
         self.0.set_balance(0);
+        // What is reported is no longer there to be advanced.
+        self.0.set_level(self.0.level() - delta.max(0.0));
         self.0.set_end_ns(now_ns);
         self.0.set_lease(0.0, 0);
         self.0.set_last_grant(0.0);
@@ -303,12 +309,20 @@ impl Lease {
         Some(renewal)
     }
 
-    /// Ends a return. `unanswered`: there was no answer, and whether Redis certainly did not get it.
-    pub fn released(&mut self, release: &Renewal, unanswered: Option<bool>) {
-        if let Some(is_unheard) = unanswered {
-            self.take_back(release, is_unheard);
-        }
+    /// Ends a return. `answer`: the units that are left then, or whether Redis certainly did not get it.
+    pub fn released(&mut self, release: &Renewal, answer: Result<f64, bool>) {
         self.0.lower(Flag::InFlight);
+        match answer {
+            Ok(level) => self.hear_level(level),
+            Err(is_unheard) => self.take_back(release, is_unheard),
+        }
+    }
+
+    /// Redis said what is left, and knows of all that was spent here but what is still in the balance.
+    pub fn hear_level(&mut self, level: f64) {
+        if !self.0.has(Flag::Fallback) && !self.0.has(Flag::InFlight) {
+            self.0.set_level(level);
+        }
     }
 
     /// Units spent since the last grant, without those that requests waited for. Negative if a request did not take what

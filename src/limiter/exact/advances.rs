@@ -18,6 +18,8 @@ pub(crate) struct Advances(StripedMap<Advance>);
 struct Advance {
     /// Units admitted about which Redis has not answered.
     unanswered: u64,
+    /// Units admitted since all were answered.
+    admitted: u64,
     /// Units that Redis took and no request has, the oldest first.
     granted: VecDeque<LateGrant>,
 }
@@ -65,10 +67,11 @@ impl Advances {
     /// Admits a charge before its answer, if it and what is not answered yet are within `part`.
     pub(crate) fn admit(&self, charge: &Charge, part: u64) -> bool {
         let mut keys = self.0.of(charge.key);
-        let unanswered = &mut keys.entry(charge.key).or_default().unanswered;
-        let sum = unanswered.saturating_add(charge.cost);
+        let advance = keys.entry(charge.key).or_default();
+        let sum = advance.unanswered.saturating_add(charge.cost);
         if sum <= part {
-            *unanswered = sum;
+            advance.unanswered = sum;
+            advance.admitted = advance.admitted.saturating_add(charge.cost);
         }
         sum <= part
     }
@@ -78,11 +81,13 @@ impl Advances {
         self.0.of(key).get(&key).map_or(0, |advance| advance.unanswered)
     }
 
-    /// A charge that was admitted has its answer, or is not spent after all.
-    pub(crate) fn answered(&self, charge: &Charge) {
-        if let Some(advance) = self.0.of(charge.key).get_mut(&charge.key) {
-            advance.unanswered = advance.unanswered.saturating_sub(charge.cost);
-        }
+    /// A charge that was admitted has its answer, or is not spent after all. Returns what was admitted since all was answered
+    /// before, if all is again.
+    pub(crate) fn answered(&self, charge: &Charge) -> Option<u64> {
+        let mut keys = self.0.of(charge.key);
+        let advance = keys.get_mut(&charge.key)?;
+        advance.unanswered = advance.unanswered.saturating_sub(charge.cost);
+        (advance.unanswered == 0).then(|| std::mem::take(&mut advance.admitted))
     }
 
     /// Keeps what Redis took for a charge that was refused, for the next requests.

@@ -307,8 +307,11 @@ impl Exact {
     }
 
     pub(crate) fn late_decided(&self, charge: &Charge, late: LateAnswer, fate: EarlyDecision, now_ns: u64) {
-        if let EarlyDecision::Stands { decided_ns: Some(_) } = fate {
-            self.advances.answered(charge);
+        if let EarlyDecision::Stands { decided_ns: Some(_) } = fate
+            && let Some(admitted) = self.advances.answered(charge)
+            && let Some(plan) = self.fleet.plans.get(charge.plan)
+        {
+            self.leases.note_ahead(charge.key, (charge.plan, &plan), admitted as f64, now_ns);
         }
         match (late, fate) {
             // It counts denials.
@@ -401,7 +404,10 @@ impl Exact {
         // nobody's part, because who has admitted its own would not ask for what refills meanwhile.
         let is_even = left == whole || part / 2 >= charge.cost;
         let is_much = nodes == 1 || is_even && left.saturating_mul(MUCH) >= whole;
-        let is_part = part >= charge.cost && is_much && !self.refills_on_the_way(plan, charge, now_ns);
+        let is_part = part >= charge.cost
+            && is_much
+            && !self.leases.table.looks.hold(charge.key)
+            && !self.refills_on_the_way(plan, charge, now_ns);
         if is_part { Means::Part(part) } else { Means::Granted }
     }
 

@@ -359,3 +359,41 @@ fn requests_of_many_units_get_what_one_exact_limit_gives() {
         }
     }
 }
+
+/// What a node admits before Redis has answered is told by the next burst, and what others have told is known by then.
+#[test]
+fn bursts_get_a_limit_once_however_late_redis_answers() {
+    let mut wrong = Vec::new();
+    for (algorithm, overshoot) in
+        [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::SlidingLog]
+            .into_iter()
+            .flat_map(|algorithm| [(algorithm, 0.0), (algorithm, 0.05)])
+    {
+        for (limit, nodes, (round_trip_ms, deadline_ms)) in [9, 20, 200].iter().flat_map(|limit| {
+            let ways = [(6, 2), (12, 9), (24, 20), (50, 20)];
+            [1, 2, 4].iter().flat_map(move |nodes| ways.map(|way| (*limit, *nodes, way)))
+        }) {
+            for (apart_ms, pause_ms) in [(0, 100), (7, 300), (30, 100), (30, 1_000)] {
+                let quota = quota(algorithm, limit, 3_600, limit);
+                let mut scene =
+                    Scene::new(nodes, quota, overshoot, WhenDown::Local, round_trip_ms, deadline_ms);
+                for _ in 0..5 {
+                    for node in 0..nodes as usize {
+                        (0..limit).for_each(|_| scene.ask((node, 1)));
+                        (0..2 * apart_ms).for_each(|_| scene.step());
+                    }
+                    (0..2 * pause_ms).for_each(|_| scene.step());
+                }
+                let got = scene.admitted.len() as u64;
+                // A bucket may owe a unit; and the last units of an exact limit go to nobody who asks too late.
+                if got > limit + 1 || got + u64::from(nodes) <= limit || scene.down > 0 {
+                    wrong.push(format!(
+                        "{algorithm:?} {limit} {overshoot}, {nodes} nodes {apart_ms} ms apart, each {pause_ms} ms, \
+                         {round_trip_ms} ms of {deadline_ms}: {got}"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}\n{}", wrong.len(), wrong.join("\n"));
+}

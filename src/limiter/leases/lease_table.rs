@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::check::charge_state::{ChargeOutcome, ChargeState, Refund};
 use crate::fleet::Fleet;
+use crate::leases::second_looks::SecondLooks;
 use crate::local::{LeaseSlots, Stats};
 use limit::{Algorithm, Answer, Charge, Key, Outcome, Plan, PlanId, View};
 use limit::{LEAD_MIN_NS, Lease, LeaseAnswer};
@@ -16,12 +17,14 @@ pub struct LeaseTable {
     slots: LeaseSlots,
     /// How much ahead of need leases are renewed, nanoseconds.
     lead_ns: AtomicU64,
+    pub(crate) looks: SecondLooks,
 }
 
 impl LeaseTable {
     pub(super) fn new(fleet: &Arc<Fleet>) -> LeaseTable {
         let slots = LeaseSlots::with_memory(fleet.lease_bytes);
-        LeaseTable { fleet: Arc::clone(fleet), slots, lead_ns: AtomicU64::new(LEAD_MIN_NS) }
+        let (lead_ns, looks) = (AtomicU64::new(LEAD_MIN_NS), SecondLooks::default());
+        LeaseTable { fleet: Arc::clone(fleet), slots, lead_ns, looks }
     }
 
     /// How much ahead of need leases are renewed, nanoseconds.
@@ -231,6 +234,9 @@ impl LeaseTable {
         charge: &Charge,
         now_ns: u64,
     ) -> Option<LeaseAnswer> {
+        if self.looks.hold(charge.key) && share.knows_level() {
+            return Some(LeaseAnswer::Denied { retry_after_ns: self.lead_ns() });
+        }
         let rank = || self.fleet.link.rank(charge.key);
         Some(match share.advance(plan, charge.cost, now_ns, self.fleet.nodes(), rank)? {
             true => LeaseAnswer::Admitted { renew: false },

@@ -3,6 +3,7 @@
 pub(super) mod lease_table;
 pub(super) mod renewal_queue;
 pub(super) mod renewals;
+pub(super) mod second_looks;
 pub(super) mod sweep;
 pub(super) mod sweep_queue;
 

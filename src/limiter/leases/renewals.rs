@@ -69,6 +69,7 @@ impl Leases {
         let LeasedCharge { key, plan, sent_ns, .. } = &leased;
         // Each request asks on its own, because the table has no room for the key.
         let renewal = renewal.unwrap_or_else(|| Lease::default().renewal(plan, *key, wanted, *sent_ns));
+        self.note_ahead(*key, (leased.plan_id, plan), renewal.delta, *sent_ns);
         let (leases, sent) = (Arc::clone(self), renewal.clone());
         let done = move |answer, now_ns| leases.renewed(leased, &sent, answer, now_ns);
         self.fleet.link.send(Op::Renew(renewal), Box::new(done));
@@ -87,16 +88,19 @@ impl Leases {
             share.release(&leased.plan, key, now_ns)
         });
         let Some(release) = release.flatten() else { return self.renew_next(leased, false, now_ns) };
+        self.note_ahead(key, (leased.plan_id, &leased.plan), release.delta, now_ns);
         let (leases, sent) = (Arc::clone(self), release.clone());
         let done = move |answer: Result<Reply, LinkError>, now_ns| {
-            if let Ok(Reply::Grant(grant)) = &answer
-                && leases.was_away(key)
-            {
-                leases.forgive(&sent, grant);
-            }
-            let _ = leases.table.change_known(key, |_, share| {
-                share.released(&sent, answer.as_ref().err().map(|why| why.is_undone()));
-            });
+            let answer = match answer {
+                Ok(Reply::Grant(grant)) => {
+                    if leases.was_away(key) {
+                        leases.forgive(&sent, &grant);
+                    }
+                    Ok(grant.level)
+                }
+                answer => Err(answer.is_err_and(LinkError::is_undone)),
+            };
+            let _ = leases.table.change_known(key, |_, share| share.released(&sent, answer));
             // What was not returned is the sweep's to return again.
             leases.renew_next(leased, false, now_ns);
         };
@@ -184,15 +188,18 @@ impl Leases {
             Err(why) => (None, why.is_undone()),
         };
         let was_away = self.was_away(key);
-        let known = self.table.change_known(key, |under, share| match &grant {
-            Some(grant) if under != leased.plan_id => {
-                // A denial under the old limit does not hold, because the limit changed while this was in flight.
-                let changed = self.fleet.plans.get(under).map(|now| grant.under(plan, &now));
-                share.granted(renewal, changed.as_ref().unwrap_or(grant), sent_ns);
-                share.end_denial();
+        let known = self.table.change_known(key, |under, share| {
+            match &grant {
+                Some(grant) if under != leased.plan_id => {
+                    // A denial under the old limit does not hold, because the limit changed while this was in flight.
+                    let changed = self.fleet.plans.get(under).map(|now| grant.under(plan, &now));
+                    share.granted(renewal, changed.as_ref().unwrap_or(grant), sent_ns);
+                    share.end_denial();
+                }
+                Some(grant) => share.granted(renewal, grant, sent_ns),
+                None => share.lost(renewal, is_unheard),
             }
-            Some(grant) => share.granted(renewal, grant, sent_ns),
-            None => share.lost(renewal, is_unheard),
+            share.owed(now_ns)
         });
         if let Some(grant) = grant.filter(|_| was_away) {
             self.forgive(renewal, &grant);
@@ -206,7 +213,7 @@ impl Leases {
             let attempt = waiter.wait.try_resolve(waiter.index, || match (&grant, known) {
                 (None, _) => Some(unheard(ChargeState::Unanswered)),
                 // Another request may have spent the units. Then ask again, if Redis had more left.
-                (Some(grant), Some(())) => {
+                (Some(grant), Some(_)) => {
                     let is_final = |told| told != LeaseAnswer::Ask || grant.level < cost as f64;
                     let said = self.serve(plan, &waiter.charge, now_ns, is_final)?;
                     Some(not_before(said, grant.wait_ns.saturating_sub(now_ns.saturating_sub(sent_ns))))
@@ -229,7 +236,12 @@ impl Leases {
         if known.is_some() && grant.is_some() {
             self.serve_queued(&leased, now_ns);
         }
+        let plan_id = leased.plan_id;
         self.renew_next(leased, grant.is_none(), now_ns);
+        // What was admitted ahead is told at once, because others do not know of it.
+        if grant.is_some() && known.is_some_and(|owed| owed >= 2.0) {
+            self.renew(key, plan_id, None, now_ns);
+        }
     }
 
     /// Spends granted units for a request that waited; `None` if the lease's answer is not final and the request waits on.

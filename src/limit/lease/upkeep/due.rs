@@ -142,7 +142,7 @@ mod tests {
             Step::FallsBack(cost) => drop(lease.take_fallback(plan, cost, *now_ns, 2, true)),
             Step::Returns => {
                 if let Some(release) = lease.release(plan, key, *now_ns) {
-                    lease.released(&release, None);
+                    lease.released(&release, Ok(0.0));
                 }
             }
             Step::Passes(ms) => *now_ns += ms * MS,

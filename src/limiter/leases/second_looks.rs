@@ -1,0 +1,114 @@
+//! [`SecondLooks`]: keys of which Redis is asked once more what is left.
+//!
+//! While Redis answers late, each node admits its even part of what is left by its last word. When it tells Redis of it, the
+//! answer does not count what others have admitted at the same time. So a node that has told of much admits no other part
+//! until it has asked again, a little later.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::leases::Leases;
+use crate::mostly_empty::MostlyEmpty;
+use limit::lease_messages::{ExactCharge, Op, Renewal, Reply};
+use limit::{Key, Plan, PlanId};
+
+/// What is to be asked, by key.
+#[derive(Debug, Default)]
+pub(crate) struct SecondLooks(MostlyEmpty<HashMap<Key, SecondLook>>);
+
+#[derive(Debug)]
+struct SecondLook {
+    plan_id: Option<PlanId>,
+    /// From when on it is asked, nanoseconds; `u64::MAX`: it has been.
+    due_ns: u64,
+    /// What this node has told of meanwhile, units.
+    told: f64,
+    /// Whether that is so much that it admits no more.
+    is_held: bool,
+}
+
+impl SecondLooks {
+    /// Whether this node admits nothing of the key beyond what Redis gives it.
+    pub(crate) fn hold(&self, key: Key) -> bool {
+        !self.0.is_empty() && self.0.with(|keys| keys.get(&key).is_some_and(|look| look.is_held))
+    }
+
+    fn take_due(&self, now_ns: u64) -> Vec<(Key, Option<PlanId>)> {
+        self.0.with(|keys| {
+            let due = keys.iter_mut().filter(|(_, look)| look.due_ns <= now_ns);
+            due.map(|(key, look)| {
+                look.due_ns = u64::MAX;
+                (*key, look.plan_id)
+            })
+            .collect()
+        })
+    }
+
+    fn end(&self, key: Key) {
+        self.0.with(|keys| keys.remove(&key));
+    }
+}
+
+impl Leases {
+    /// This node tells Redis of so many units that it has admitted ahead of an answer.
+    pub(crate) fn note_ahead(
+        &self,
+        key: Key,
+        (plan_id, plan): (Option<PlanId>, &Plan),
+        units: f64,
+        now_ns: u64,
+    ) {
+        let (nodes, whole) = (f64::from(self.fleet.nodes()), plan.quota.capacity() as f64);
+        // What comes back fast is not worth a question.
+        if units < 1.0 || nodes < 2.0 || plan.quota.period_ns().get() < LONG_NS {
+            return;
+        }
+        self.table.looks.0.with(|keys| {
+            if keys.len() >= LOOKS_MAX && !keys.contains_key(&key) {
+                return;
+            }
+            let new = SecondLook { plan_id, due_ns: now_ns + LATER_NS, told: 0.0, is_held: false };
+            let look = keys.entry(key).or_insert(new);
+            look.told += units;
+            look.is_held |= look.told * nodes * HELD >= whole;
+        });
+    }
+
+    /// Asks what is left of the keys that are due.
+    pub(crate) fn look_again(self: &Arc<Self>, now_ns: u64) {
+        if self.table.looks.0.is_empty() {
+            return;
+        }
+        for (key, plan_id) in self.table.looks.take_due(now_ns) {
+            let Some(plan) = self.fleet.plans.get(plan_id) else {
+                self.table.looks.end(key);
+                continue;
+            };
+            let plan = plan.into_owned();
+            let op = match plan.sharing.is_exact() {
+                true => Op::Peek(ExactCharge { key, plan, cost: 0, shadow: false, count_denied: false }),
+                false => Op::Renew(Renewal::report(key, plan, 0.0)),
+            };
+            let leases = Arc::clone(self);
+            let done = move |answer, _| {
+                leases.table.looks.end(key);
+                let _ = leases.table.change_known(key, |under, share| match answer {
+                    Ok(Reply::Peeked(left)) if under == plan_id => {
+                        share.hear(left.remaining, left.reset_ns, now_ns);
+                    }
+                    Ok(Reply::Grant(grant)) if under == plan_id => share.hear_level(grant.level),
+                    _ => {}
+                });
+            };
+            self.fleet.link.send(op, Box::new(done));
+        }
+    }
+}
+
+/// A node admits no more once it has told of its even part of the limit, divided by this.
+const HELD: f64 = 2.0;
+const LONG_NS: u64 = 10_000_000_000;
+/// By then others have told Redis what they admitted at the same time.
+const LATER_NS: u64 = 100_000_000;
+/// The most keys; others are not looked at again.
+const LOOKS_MAX: usize = 65_536;
