@@ -239,7 +239,7 @@ impl Leases {
         let plan_id = leased.plan_id;
         self.renew_next(leased, grant.is_none(), now_ns);
         // What was admitted ahead is told at once, because others do not know of it.
-        if grant.is_some() && known.is_some_and(|owed| owed >= 2.0) {
+        if grant.is_some() && known.is_some_and(|owed| owed >= 2.0) && self.fleet.is_late_as_a_rule(key) {
             self.renew(key, plan_id, None, now_ns);
         }
     }

@@ -59,8 +59,8 @@ impl Leases {
         now_ns: u64,
     ) {
         let (nodes, whole) = (f64::from(self.fleet.nodes()), plan.quota.capacity() as f64);
-        // What comes back fast is not worth a question.
-        if units < 1.0 || nodes < 2.0 || plan.quota.period_ns().get() < LONG_NS {
+        // One unit may be owed at any time, and what comes back fast is not worth a question.
+        if units < 2.0 || nodes < 2.0 || plan.quota.period_ns().get() < LONG_NS {
             return;
         }
         self.table.looks.0.with(|keys| {
