@@ -27,6 +27,9 @@ local sqrt = math.sqrt
 -- same plan.
 local at_hand, is_window, is_sliding, is_whole
 local limit, burst, refill, per_epoch, period_ns, period_us, epoch_us, epoch_s, fifth_us, lent_min
+-- Units of a long sliding window that become free while nodes deny on their own. Then each gets its share of them at once,
+-- because a node that asks for each as it becomes free asks for nearly every request.
+local batch
 -- What a window may have spent: of a sliding one nearly a unit more than the limit, because what weighs of the window before is
 -- rounded down to a unit.
 local whole
@@ -49,6 +52,7 @@ local function lease_adopt(plan)
   -- All nodes together may hold units for future requests that refill in two epochs, or a hundredth of what is left if
   -- that is more.
   lent_min = per_epoch * 2
+  batch = is_sliding and not is_whole and min(limit / 80, per_epoch / 2) or 0
 end
 
 -- An epoch that is not its window lasts half a second at most, which is 19 bits of microseconds. The bits above hold for how
@@ -220,8 +224,9 @@ end
 local function window_extra(at_us, left, out, out_before, share, demand, pending, keep, left_s)
   local extra = 1.2 * demand * left_s + 2 * sqrt(demand * left_s) - keep
   if 0 > extra then extra = 0 end
+  local most, lendable, rest = batch * share, left / 100, left - left % 1 - pending
   if share >= 0.25 then share = share / 2 end
-  local most, lendable, rest = left * share + at_us % 1000 / 1000 - pending, left / 100, left - left % 1 - pending
+  most = max(most, left * share + at_us % 1000 / 1000) - pending
   if lent_min > lendable then lendable = lent_min end
   lendable = lendable - out - out_before
   if lendable < most then most = lendable end
@@ -378,7 +383,7 @@ local function window_lease_renew(key, epoch, demand, reported, rate, pending, s
     deny_us = window_deny(spent, current, previous, all, share, demand, rate, least, ends_us - now_us, lasts_us,
       at_us - starts_us)
   else
-    deny_us = window_wait(spent, current, previous, ends_us - now_us, 1)
+    deny_us = window_wait(spent, current, previous, ends_us - now_us, whole - spent < 1 and max(batch * share, 1) or 1)
   end
   if served < pending then
     -- The wait is that of the costliest waiting request, so that its client is not told to retry too early.

@@ -1,4 +1,4 @@
-//! Fixed and sliding windows of a second, below their limit, near it and over it: most requests are decided without Redis,
+//! Fixed and sliding windows, below their limit, near it and over it: most requests are decided without Redis,
 //! and a fleet refuses hardly more than one exact window.
 
 use limit::Algorithm::{self, FixedWindow, SlidingWindow};
@@ -19,7 +19,9 @@ struct Row {
 impl Row {
     fn name(&self) -> String {
         let (quota, traffic) = (&self.scene.plans[0].quota, &self.scene.traffic);
-        format!("{:?} {}/s, {:?} {:.0}/s", quota.algorithm(), quota.limit(), traffic.kind, traffic.rate)
+        let (algorithm, limit) = (quota.algorithm(), quota.limit());
+        let period_s = quota.period_ns().get() / SECOND_NS;
+        format!("{algorithm:?} {limit}/{period_s}s, {:?} {:.0}/s", traffic.kind, traffic.rate)
     }
 }
 
@@ -62,12 +64,14 @@ pub fn table(seed: u64, only: Option<&str>) -> Vec<String> {
 
 fn rows(seed: u64) -> Vec<Row> {
     let mut rows = Vec::new();
-    let mut row = |(algorithm, limit): (Algorithm, u64), nodes, kind, load: f64, operations, short| {
-        let plan = plan(algorithm, limit, SECOND_NS, limit, 0.05);
-        let scene = Scene::calm(nodes, plan, Traffic::at(kind, limit as f64 * load), seed);
-        let seconds = if limit < 1_000 { 40 } else { 8 };
-        rows.push(Row { scene: Scene { seconds, ..scene }, operations, short });
-    };
+    let mut row =
+        |(algorithm, limit, period_s): (Algorithm, u64, u64), nodes, kind, load: f64, operations, short| {
+            let plan = plan(algorithm, limit, period_s * SECOND_NS, limit, 0.05);
+            let scene =
+                Scene::calm(nodes, plan, Traffic::at(kind, limit as f64 / period_s as f64 * load), seed);
+            let seconds = if limit < 1_000 { 40 } else { 8 }.max(period_s * 4);
+            rows.push(Row { scene: Scene { seconds, ..scene }, operations, short });
+        };
     for (algorithm, limit, load, operations) in STEADY {
         for (nodes, operations) in NODES.into_iter().zip(operations) {
             // Of a share of few units a part is never spent.
@@ -80,14 +84,19 @@ fn rows(seed: u64) -> Vec<Row> {
             } else {
                 2.5
             };
-            row((algorithm, limit), nodes, Kind::Plain, load, operations, short);
+            row((algorithm, limit, 1), nodes, Kind::Plain, load, operations, short);
         }
     }
     for (algorithm, limit, operations) in MOVING {
         for (nodes, operations) in NODES.into_iter().zip(operations) {
             for kind in [Kind::Uneven, Kind::Sticky, Kind::Shifting, Kind::Bursty, Kind::Hoard] {
-                row((algorithm, limit), nodes, kind, 1.0, operations, 6.0);
+                row((algorithm, limit, 1), nodes, kind, 1.0, operations, 6.0);
             }
+        }
+    }
+    for (limit, period_s, load, operations) in LONG {
+        for (nodes, operations) in NODES.into_iter().zip(operations) {
+            row((SlidingWindow, limit, period_s), nodes, Kind::Plain, load, operations, 2.5);
         }
     }
     rows
@@ -121,6 +130,18 @@ const STEADY: [(Algorithm, u64, f64, [f64; 4]); 24] = [
     (SlidingWindow, 100, 1.1, [0.035, 0.072, 0.71, 1.0]),
     (SlidingWindow, 100, 1.5, [0.025, 0.065, 0.69, 1.0]),
     (SlidingWindow, 100, 3.0, [0.015, 0.025, 0.49, 1.0]),
+];
+/// The same of windows longer than a second: limit, seconds, load.
+const LONG: [(u64, u64, f64, [f64; 4]); 9] = [
+    (100, 2, 0.9, [0.36, 0.57, 0.84, 1.0]),
+    (100, 2, 1.2, [0.68, 0.93, 1.0, 1.0]),
+    (2_000, 2, 1.2, [0.054, 0.12, 0.27, 0.88]),
+    (1_000, 10, 0.9, [0.047, 0.078, 0.14, 0.65]),
+    (1_000, 10, 1.0, [0.071, 0.19, 0.38, 0.9]),
+    (1_000, 10, 1.2, [0.089, 0.2, 0.48, 0.95]),
+    (1_000, 10, 3.0, [0.039, 0.11, 0.33, 0.86]),
+    (1_000, 60, 1.2, [0.24, 0.59, 0.89, 1.0]),
+    (6_000, 60, 1.2, [0.045, 0.12, 0.28, 0.92]),
 ];
 /// The same of traffic that moves between nodes, of loads up to eight times the limit.
 const MOVING: [(Algorithm, u64, [f64; 4]); 4] = [

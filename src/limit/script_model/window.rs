@@ -126,12 +126,13 @@ impl Open {
 
     /// For how long a node denies on its own when a window leaves it nothing.
     fn deny_us(&self, r: &RenewalNumbers, demand: f64, rate: f64) -> f64 {
-        if !r.is_whole {
-            return self.wait_us(r, 1.0);
-        }
         let (s, lasts_us, all) = (&self.record, self.lasts_us(r), self.wanted());
+        let share = self.share(all, demand);
+        if !r.is_whole {
+            let is_over = r.whole() - self.spent(r) < 1.0;
+            return self.wait_us(r, if is_over { (batch(r) * share).max(1.0) } else { 1.0 });
+        }
         let (wait_us, is_short) = if r.is_sliding {
-            let share = self.share(all, demand);
             let wait_us = self.wait_us(r, least_useful(r, demand, share).max(1.0)).min(lasts_us);
             (wait_us, rate < 0.5 * (r.refill * share).min(demand) && all < 9.0 * r.refill)
         } else {
@@ -323,9 +324,17 @@ fn least_useful(r: &RenewalNumbers, demand: f64, share: f64) -> f64 {
     (demand * 0.02 + 2.0).min(8.0).min(r.limit / 50.0).min(r.limit * share / 10.0)
 }
 
+/// Units of a long sliding window that become free while nodes deny on their own. Then each gets its share of them at once,
+/// because a node that asks for each as it becomes free asks for nearly every request.
+fn batch(r: &RenewalNumbers) -> f64 {
+    let per_epoch = r.refill * (r.epoch_us / 1e6);
+    if r.is_sliding && !r.is_whole { (r.limit / 80.0).min(per_epoch / 2.0) } else { 0.0 }
+}
+
 /// Of another window: units for future requests.
 fn extra(open: &Open, r: &RenewalNumbers, left: f64, mut share: f64, demand: f64, left_s: f64) -> f64 {
     let s = &open.record;
+    let due = batch(r) * share;
     if share >= 0.25 {
         share /= 2.0;
     }
@@ -333,7 +342,7 @@ fn extra(open: &Open, r: &RenewalNumbers, left: f64, mut share: f64, demand: f64
     let need = (1.2 * demand * left_s + 2.0 * (demand * left_s).sqrt() - r.keep).max(0.0);
     let lendable =
         (r.refill * (r.epoch_us / 1e6) * LENT_EPOCHS).max(left / LENT_SHARE) - s.out - s.out_before;
-    let most = (left * share + dither - r.pending).min(lendable).min(left.floor() - r.pending);
+    let most = (due.max(left * share + dither) - r.pending).min(lendable).min(left.floor() - r.pending);
     need.min(most).floor().max(0.0)
 }
 
