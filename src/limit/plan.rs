@@ -149,9 +149,10 @@ impl Sharing {
     }
 }
 
+/// Whether what a bucket holds is enough for the long leases of all nodes, whatever it refills.
 fn is_lent_by_level(quota: &Quota) -> bool {
     let per_life = quota.limit().get() as f64 * EPOCH_LONG_NS as f64 / quota.period_ns().get() as f64;
-    per_life < SMALL && quota.capacity() >= LONG_UNITS_MIN
+    quota.capacity() >= if per_life < SMALL { LONG_UNITS_MIN } else { DEEP_UNITS_MIN }
 }
 
 /// How far two clocks drift apart, as a fraction of the time.
@@ -174,3 +175,5 @@ const LONG_MIN_NS: f64 = 30e9;
 /// A bucket of so many units that is small even in a long lease has long ones too: they come out of its level, of which a
 /// fortieth may be lent.
 const LONG_UNITS_MIN: u64 = 10_000;
+/// A bucket of so many units has long leases even if rates are lent beside its level.
+const DEEP_UNITS_MIN: u64 = 40_000;
