@@ -429,6 +429,7 @@ fn a_day_in_a_claim_is_an_integer_from_1_to_31_or_its_digits() {
         "",
         "true",
         "0x0f",
+        "0015",
         "99999999999999999999",
         "１５",
     ] {
