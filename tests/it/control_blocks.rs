@@ -1,5 +1,7 @@
 //! Blocks, exemptions and limits of 0 over real gateways: at once where they are made, soon at another node, and over a restart.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use crate::auth::keys::hashed;
@@ -39,8 +41,7 @@ limit = ["calls", "devices"]
 respond = {}
 "#;
 
-/// A gateway and its configuration.
-struct Node(Gateway, String);
+struct Node(Gateway);
 
 impl Node {
     fn start(url: &str) -> Node {
@@ -51,8 +52,7 @@ impl Node {
         ];
         directory.write("keys.toml", keys.join("\n"));
         let copy = directory.join("control.json").display().to_string();
-        let config = format!("[database]\nurl = {url:?}\ncopy = {copy:?}\n{CONFIG}");
-        Node(Gateway::start_in(directory, &config), config)
+        Node(Gateway::start_in(directory, &format!("[database]\nurl = {url:?}\ncopy = {copy:?}\n{CONFIG}")))
     }
 
     fn get(&self, path: &str, consumer: &str, more: &[&str]) -> Response {
@@ -142,9 +142,11 @@ fn a_block_of_a_translators_address_is_one_of_the_ipv4_address_it_carries() {
     let ranges = ["ip=2001:db8:64::203.0.113.9", "ip=2001:db8:64::cb00:7100/120"];
     let made = node.make(&block("subject", ranges[0], 403));
     assert_eq!(refused(), [true, false, false], "no translator has the prefix yet");
-    let translated =
-        node.1.replace("[client-ip]", "[client-ip]\nnat64 = [\"2001:db8::/32\", \"2001:db8:64::/96\"]");
-    node.0.reload(&translated);
+    let file = node.0.file("gateway.toml");
+    let config = fs::read_to_string(&file).expect("it is there");
+    let prefixes = "[client-ip]\nnat64 = [\"2001:db8::/32\", \"2001:db8:64::/96\"]";
+    fs::write(&file, config.replace("[client-ip]", prefixes)).expect("it is ours");
+    node.0.signal("HUP");
     eventually("the prefix is the translator's", || (refused() == [true, true, false]).then_some(()));
     node.delete(&made);
     assert_eq!(refused(), [false; 3]);
