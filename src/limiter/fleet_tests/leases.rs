@@ -389,6 +389,48 @@ fn a_lowered_bucket_tells_when_it_admits_again() {
     }
 }
 
+/// Lowered and raised again, twice: what a node holds of the higher limit, and may not spend under the lower one, comes back.
+#[test]
+fn a_bucket_that_goes_down_and_up_loses_nothing() {
+    let positive = |number| NonZeroU64::new(number).expect("tests give no zero");
+    for (high, low) in [(6_000, 50), (6_000, 500), (600, 60)] {
+        let desk = Arc::new(FakeRedis::default());
+        let node = node(&desk);
+        let charge = |limit| {
+            let quota = Quota::new(
+                Algorithm::TokenBucket,
+                positive(limit),
+                positive(86_400 * SECOND),
+                positive(limit),
+            );
+            let sharing = Sharing { epoch_ns: SECOND / 2, spare: 0, when_down: WhenDown::Local };
+            let plan =
+                node.fleet().expect("a fleet's node").plans().id(Plan { policy: "p".into(), quota, sharing });
+            Charge { plan: Some(plan), ..Charge::one(Key::new(7), quota) }
+        };
+        let (high_charge, low_charge) = (charge(high), charge(low));
+        let (mut now_ns, mut admitted) = (NOW, 0);
+        let mut ask = |charge: &Charge, times: u64, now_ns: u64| {
+            let mut told = Decision::default();
+            for _ in 0..times {
+                told = decide(&node, &desk, &[*charge], now_ns);
+                admitted += u64::from(told.is_admitted());
+            }
+            (told, admitted)
+        };
+        ask(&low_charge, low + 3, now_ns);
+        for _ in 0..3 {
+            now_ns += SECOND;
+            let (told, admitted) = ask(&high_charge, 3, now_ns);
+            let (left, right) = (told.outcomes[0].remaining, high - admitted);
+            assert!(left.abs_diff(right) <= 2, "{high} and {low}: {left} left of {right}");
+            now_ns += SECOND;
+            let (told, _) = ask(&low_charge, 3, now_ns);
+            assert!(!told.is_admitted() && told.outcomes[0].remaining == 0, "{high} and {low}");
+        }
+    }
+}
+
 /// A cost that is known long after its request, on a key of which no other request comes.
 #[test]
 fn what_is_owed_after_a_lease_has_ended_is_reported_by_the_next_sweep() {
