@@ -14,6 +14,7 @@
 -- window_at(edges, period_us, at_us)     the number of the window of a time
 -- window_start(edges, period_us, index)  when the window of a number begins
 -- is_calendar(period_us)                 whether a record with this period is of the calendar
+-- calendar_end(edges, period_us, now_us, spent_us, old_us)  when the window of another unit ends
 -- day_us                                 a day: windows of the calendar are longer than their period by less
 
 local floor, ceil, max, min = math.floor, math.ceil, math.max, math.min
@@ -78,6 +79,17 @@ end
 
 local function is_calendar(period_us)
   return period_us > 1 and (period_us - 1) % day_us == 0
+end
+
+-- When the window of another calendar unit ends in which units were last spent, as far as the windows around now tell. It is
+-- over at the start of a longer one that they do not lie in, and days begin when that did; else it is the longest that it can
+-- be.
+local function calendar_end(edges, period_us, now_us, spent_us, old_us)
+  if not edges or old_us >= period_us then return spent_us + old_us - 1 end
+  local starts_us = window_start(edges, period_us, window_at(edges, period_us, now_us))
+  if spent_us < starts_us then return starts_us end
+  if old_us - 1 > day_us then return spent_us + old_us - 1 end
+  return starts_us + (floor((spent_us - starts_us) / day_us) + 1) * day_us
 end
 
 local function divisor(a, b)

@@ -21,7 +21,7 @@ end
 
 -- What a record says; `index` is nil if it is none. Of a window of the calendar, `index` is when units were last spent, and the
 -- last result its end.
-local function read(saved)
+local function read(saved, plan)
   local index, count, until_s, limit, period_us, ends_us = nil, 0, 0, 0, 0, nil
   if #saved == 36 then
     index, count, until_s, limit, period_us = unpack_from('<ddI4dd', saved)
@@ -35,7 +35,9 @@ local function read(saved)
     period_us, count = ceil(period_us / 1000), ceil(count)
     limit = max(limit, count)
     index = floor(at_us / period_us)
-    if is_calendar(period_us) then index, ends_us = spent_us, spent_us + period_us - 1 end
+    if is_calendar(period_us) then
+      index, ends_us = spent_us, calendar_end(plan.edges, plan.period_us, now_us, spent_us, period_us)
+    end
   end
   local is_record = index and is_count(index) and is_count(count) and is_plan(limit, period_us, limit)
     and (not ends_us or is_calendar(period_us) and math.abs(ends_us - index) <= period_us + day_us)
@@ -61,7 +63,7 @@ function fixed_window.open(state)
   local saved = heads[key] == nil and values[key] or string_of(key)
   state.index, state.count, state.until_s, state.is_scaled, state.spent_us = plan.index, 0, 0, false, now_us
   if not saved then return end
-  local index, count, until_s, limit, period_us, ends_us = read(saved)
+  local index, count, until_s, limit, period_us, ends_us = read(saved, plan)
   -- A value that is no record counts as a spent window, so that a key cannot be reset by overwriting it.
   if not index then
     state.count, state.is_scaled = plan.limit, true

@@ -56,7 +56,7 @@ end
 
 local function left(act, part)
   local remaining, reset_us = act.left(part)
-  return part.less and 0 or remaining, reset_us
+  return part.less and max(0, remaining - part.less) or remaining, reset_us
 end
 
 -- A part whose key and plan a part before it has: what that takes is not there for this one.

@@ -69,9 +69,9 @@ local function read_leased(saved)
 end
 
 -- A record of another plan: what was missing then, as grains of this plan's bucket; or, if a lower limit does not hold
--- that, as grains of the old plan, which is returned too. A record that no bucket refills before its key expires was
+-- that and the cost, as grains of the old plan, which is returned too. A record that no bucket refills before its key expires was
 -- written by no script.
-local function read_changed(plan, missing, then_us, until_s, limit, period_us, units)
+local function read_changed(plan, missing, then_us, until_s, limit, period_us, units, cost)
   local old = { limit = limit, period_ns = period_us * 1000, act = plan.act }
   token_bucket.prepare(old, units)
   if then_us + missing / old.refill * old.quantum_us > until_s * 1e6 and until_s < kept_last_s then
@@ -79,7 +79,9 @@ local function read_changed(plan, missing, then_us, until_s, limit, period_us, u
   end
   local quanta = floor(now_us / old.quantum_us) - floor(then_us / old.quantum_us)
   if quanta > 0 then missing = max(0, missing - quanta * old.refill) end
-  if old.units > plan.units and period_us == plan.period_us and missing > plan.units * old.unit then
+  -- The cost of a bucket only: what a queue refuses has no wait that was told before.
+  if not (plan.algorithm == 1 and cost and cost <= plan.units) then cost = 0 end
+  if old.units > plan.units and period_us == plan.period_us and missing > (plan.units - cost) * old.unit then
     -- No limit was ever that far above this one.
     if missing > deepest * plan.units * old.unit then return plan.whole, 0, true end
     return missing, until_s, false, old
@@ -94,11 +96,11 @@ end
 
 -- The missing grains now, until when the key is kept, and whether the record must be saved: another plan or a later
 -- clock wrote it.
-local function read(key, plan, saved)
+local function read(key, plan, cost, saved)
   saved = saved or heads[key] == nil and values[key] or string_of(key)
   if not saved then return 0, 0, false end
   if #saved == 68 then
-    local missing, _, _, old = read(key, plan, read_leased(saved))
+    local missing, _, _, old = read(key, plan, cost, read_leased(saved))
     return missing, 0, true, old
   end
   -- A value that is no record counts as an empty bucket, so that a key cannot be reset by overwriting it.
@@ -110,7 +112,7 @@ local function read(key, plan, saved)
     local is_record = is_plan(limit, period_us, units) and is_count(then_us) and missing >= 0
       and missing <= deepest * exact
     if not is_record then return plan.whole, 0, true end
-    return read_changed(plan, missing, then_us, until_s, limit, period_us, units)
+    return read_changed(plan, missing, then_us, until_s, limit, period_us, units, cost)
   end
   local is_record = missing >= 0 and missing <= deepest * whole and then_us >= 0 and then_us < exact
   -- A bucket is full before its key expires.
@@ -206,7 +208,7 @@ end
 
 function token_bucket.open(state)
   local plan, old = state.plan
-  state.missing, state.until_s, state.is_scaled, old = read(state.key, plan)
+  state.missing, state.until_s, state.is_scaled, old = read(state.key, plan, state.cost)
   if old then state.less, state.holds, state.plan, state.under = old.units - plan.units, plan.units, old, plan end
 end
 
@@ -225,8 +227,10 @@ function token_bucket.left(state)
     local under = state.under
     return 0, refilled_us(plan, missing - state.holds * plan.unit) + ceil(under.whole / under.refill) * under.quantum_us
   end
-  local units = (plan.whole - missing) / plan.unit
-  return units > 0 and units - units % 1 or 0, refilled_us(plan, missing)
+  local units, under = (plan.whole - missing) / plan.unit, state.under
+  units = units > 0 and units - units % 1 or 0
+  if state.less then return units, refilled_us(under, ceil(missing / plan.unit * under.unit)) end
+  return units, refilled_us(plan, missing)
 end
 
 function token_bucket.spend(state, cost)

@@ -129,7 +129,10 @@ local function window_carried(saved)
   if old_ns ~= period_ns then
     local old_us = floor(old_ns / 1000)
     local index, then_index = floor(now_us / old_us), floor(at_us / old_us)
-    if is_calendar(old_us) then index, then_index = floor((now_us - before) / (old_us - 1)), 0 end
+    if is_calendar(old_us) then
+      local is_over = now_us >= calendar_end(at_hand.edges, period_us, now_us, before, old_us)
+      index, then_index, before = is_over and 2 or 0, 0, 0
+    end
     if index > then_index then spent, before = 0, index == then_index + 1 and spent or 0 end
     if is_sliding then spent = spent + before * (old_us - max(0, now_us - max(index, then_index) * old_us)) / old_us end
     at_us, spent, before = now_us, min(spent, limit + max(0, spent - old_limit)), at_hand.edges and now_us or 0

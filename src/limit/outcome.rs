@@ -55,6 +55,13 @@ impl Outcome {
         }
     }
 
+    /// The same of a window that refuses this cost now: less than that is left, whatever its last known count says.
+    pub fn short_of(self, cost: u64) -> Outcome {
+        let is_short = matches!(self.answer(), Answer::Later { .. });
+        let most = if is_short { cost.saturating_sub(1) } else { u64::MAX };
+        Outcome { remaining: self.remaining.min(most), ..self }
+    }
+
     /// The same if this cost, which it admits, was not taken.
     pub fn uncharged(self, cost: u64) -> Outcome {
         let back = if self.is_admitted() { cost } else { 0 };

@@ -167,7 +167,8 @@ impl State {
 
     /// What a charge is told of a state that holds more than its lower limit of the same period: nothing is left until enough of
     /// it has expired as it would have under the old limit. Until then it is kept as it is, so that a limit that goes down and
-    /// up again, or two tiers in turn, give no burst. `None`: it fits.
+    /// up again, or two tiers in turn, give no burst. So is a bucket until the cost fits, too, because a refusal does not change
+    /// the wait that was told before. `None`: it fits.
     pub fn outgrown(self, old: &Quota, new: &Quota, cost: u64, now_ns: u64) -> Option<Outcome> {
         let old = &aligned(old, new);
         let less = old.capacity().checked_sub(new.capacity())?;
@@ -178,7 +179,10 @@ impl State {
         let fits = |cost: u64| self.take(old, less.saturating_add(cost), now_ns).1;
         let whole = fits(0);
         if whole.is_admitted() {
-            return None;
+            let is_bucket = old.algorithm() == Algorithm::TokenBucket && cost <= new.capacity();
+            let refused = is_bucket.then(|| fits(cost)).filter(|outcome| !outcome.is_admitted())?;
+            let reset_ns = self.rescale(old, new, now_ns).take(new, 0, now_ns).1.reset_ns;
+            return Some(Outcome::new(refused.answer(), whole.remaining, reset_ns));
         }
         let answer = if cost > new.capacity() { Answer::Never } else { fits(cost).answer() };
         let reset_ns = match (old.algorithm(), whole.answer()) {
@@ -354,6 +358,13 @@ mod tests {
                 let then = state.rescale(&high, &low, fits).take(&low, 0, fits).1;
                 let apart = (fits + then.reset_ns).abs_diff(now + outcome.reset_ns);
                 prop_assert!(apart <= 1_000_000, "{:?} {:?}", outcome, then);
+            }
+            // Who is refused again when only a part of the cost fits is told the same time.
+            if let (Answer::Later { retry_after_ns }, Algorithm::TokenBucket) = (outcome.answer(), algorithm) {
+                let sooner = (later % (cost * 3_600_000_000_000 / limit)).clamp(1, retry_after_ns);
+                let again = state.outgrown(&high, &low, cost, now + retry_after_ns - sooner);
+                let wait_ns = again.and_then(|again| again.retry_after_ns()).unwrap_or(0);
+                prop_assert!(wait_ns.abs_diff(sooner) <= 2, "{} {}", wait_ns, sooner);
             }
             match outcome.answer() {
                 Answer::Admitted => prop_assert!(false, "nothing is left"),

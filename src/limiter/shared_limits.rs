@@ -62,6 +62,7 @@ impl SharedLimits {
             return (ChargeState::Refused, self.fallback.foresee(charge, now_ns));
         }
         let known = if !plan.sharing.is_exact() {
+            self.leases.return_outgrown(plan, charge, now_ns);
             self.leases.table.decide(plan, charge, now_ns)
         } else if plan.quota.algorithm() == Algorithm::Concurrency || charge.count_denied {
             // No denial is remembered, because permits may be free again at any moment. A policy that counts denials

@@ -1,10 +1,12 @@
 //! IPv4 addresses inside IPv6 ones: the prefixes of translators (RFC 6052).
 
+use std::cmp::Reverse;
 use std::net::{IpAddr, Ipv4Addr};
 
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-/// Prefixes of translators beside the well-known one, which [`carried_address`](super::request::carried_address) knows.
+/// Prefixes of translators beside the well-known one, which [`carried_address`](super::request::carried_address) knows; the
+/// longest first, because one within another is of a translator of its own.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Nat64(Vec<Ipv6Net>);
 
@@ -15,13 +17,29 @@ impl Nat64 {
     }
 
     /// `prefixes` have lengths of which `is_length` holds.
-    pub fn new(prefixes: Vec<Ipv6Net>) -> Nat64 {
+    pub fn new(mut prefixes: Vec<Ipv6Net>) -> Nat64 {
+        prefixes.sort_by_key(|prefix| Reverse(prefix.prefix_len()));
         Nat64(prefixes)
     }
 
     /// Whether addresses of a network are behind one of these translators.
     pub fn has(&self, network: &IpNet) -> bool {
         matches!(network, IpNet::V6(network) if self.0.iter().any(|prefix| prefix.contains(network)))
+    }
+
+    /// The IPv4 network whose clients a network behind one of these translators stands for; else the network itself. `None`:
+    /// it is all that a translator has, which would be every IPv4 address.
+    pub fn carried_network(&self, network: IpNet) -> Option<IpNet> {
+        let Some(prefix) = self.0.iter().find(|prefix| IpNet::V6(**prefix).contains(&network)) else {
+            return Some(network);
+        };
+        let IpAddr::V4(address) = self.carried(network.addr()) else { return Some(network) };
+        let (length, of_prefix) = (network.prefix_len(), prefix.prefix_len());
+        // Without the bits that are skipped.
+        let skipped = if of_prefix == 96 { 0 } else { length.saturating_sub(64).min(8) };
+        let bits = (length - skipped - of_prefix).min(32);
+        let network = Ipv4Net::new(address, bits).ok().filter(|_| bits > 0)?;
+        Some(IpNet::V4(network.trunc()))
     }
 
     /// The IPv4 address that a translator of these prefixes has put into an IPv6 one; else the address itself.
@@ -64,5 +82,36 @@ mod tests {
         }
         assert_eq!(carried("64:ff9b:1::/48", "2001:db8::1"), "2001:db8::1", "of no translator");
         assert_eq!(carried("2001:db8::/32", "192.0.2.7"), "192.0.2.7");
+    }
+
+    #[test]
+    fn the_longest_of_two_prefixes_is_that_of_the_translator() {
+        let prefixes = ["2001:db8::/32", "2001:db8:122::/48"].map(|prefix| prefix.parse().expect("a prefix"));
+        let nat64 = Nat64::new(prefixes.to_vec());
+        let address = "2001:db8:122:c000:2:2100::".parse().expect("an address");
+        assert_eq!(nat64.carried(address).to_string(), "192.0.2.33");
+    }
+
+    #[test]
+    fn a_network_behind_a_translator_is_one_of_ipv4() {
+        let carried = |prefix: &str, network: &str| {
+            let nat64 = Nat64::new(vec![prefix.parse().expect("a prefix")]);
+            let network = nat64.carried_network(network.parse().expect("a network"));
+            network.map_or("all".to_owned(), |network| network.to_string())
+        };
+        for (prefix, network, said) in [
+            ("2001:db8:64::/96", "2001:db8:64::c000:221/128", "192.0.2.33/32"),
+            ("2001:db8:64::/96", "2001:db8:64::c000:200/120", "192.0.2.0/24"),
+            ("2001:db8:64::/96", "2001:db8:64::/96", "all"),
+            ("2001:db8:64::/96", "2001:db8::/32", "2001:db8::/32"),
+            ("2001:db8:64::/96", "192.0.2.0/24", "192.0.2.0/24"),
+            ("2001:db8::/32", "2001:db8:c000:200::/56", "192.0.2.0/24"),
+            ("2001:db8::/32", "2001:db8:c000:221::9/128", "192.0.2.33/32"),
+            ("2001:db8:122:300::/56", "2001:db8:122:3c0::/64", "192.0.0.0/8"),
+            ("2001:db8:122:300::/56", "2001:db8:122:3c0:0:200::/88", "192.0.2.0/24"),
+            ("2001:db8:122:344::/64", "2001:db8:122:344::/72", "all"),
+        ] {
+            assert_eq!(carried(prefix, network), said, "{network} of {prefix}");
+        }
     }
 }

@@ -1,5 +1,6 @@
 //! The command line: exit codes, and what is said before a port is opened.
 
+use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Output, Stdio};
 
@@ -57,6 +58,26 @@ fn check_warns_of_a_log_whose_directory_is_not_there() {
     assert_eq!(output.status.code(), Some(0));
     let said = said(&output);
     assert!(said.contains("warning: the directory /nonexistent of a log does not exist here"), "{said}");
+}
+
+#[test]
+fn check_names_the_damaged_file_of_a_time_zone() {
+    let directory = Directory::new();
+    let zones = directory.join("zones");
+    fs::create_dir_all(zones.join("Europe")).expect("it is ours");
+    fs::copy("/usr/share/zoneinfo/UTC", zones.join("UTC")).expect("every machine has it");
+    directory.write("zones/Europe/Berlin", "TZif2, and then nothing");
+    let check = |zone: &str| {
+        let policy = format!("[policy.p]\nlimit = \"9/day\"\nby = []\ntime-zone = \"{zone}\"\n");
+        let file =
+            directory.write("gateway.toml", format!("{policy}[[route]]\nlimit = \"p\"\nto = \"echo\"\n"));
+        let output = binary().arg("check").arg("--config").arg(file).env("TZDIR", &zones).output();
+        said(&output.expect("the binary under test can be started"))
+    };
+    let damaged = check("Europe/Berlin");
+    let file = zones.join("Europe/Berlin").display().to_string();
+    assert!(damaged.contains(&format!("the file of this time zone is damaged: {file}")), "{damaged}");
+    assert!(check("Europe/Berlim").contains("`Europe/Berlim` is not a time zone"));
 }
 
 #[test]

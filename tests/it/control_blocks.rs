@@ -1,5 +1,7 @@
 //! Blocks, exemptions and limits of 0 over real gateways: at once where they are made, soon at another node, and over a restart.
 
+use std::fs;
+
 use serde_json::{Value, json};
 
 use crate::auth::keys::hashed;
@@ -125,6 +127,34 @@ fn who_is_blocked_is_refused_everywhere_until_it_ends() {
         assert_eq!(one.metric("sluicegate_refused_requests_total", &["reason=\"blocked\""]), 5.0);
         one.0.logged_where("a block", |line| line["reason"] == "blocked" && line["status"] == 403);
     });
+}
+
+#[test]
+fn a_block_of_a_translators_address_is_one_of_the_ipv4_address_it_carries() {
+    let directory = Directory::new();
+    let node = Node::start(&format!("sqlite:{}", directory.join("state.db").display()));
+    let is_refused = |from: &str| {
+        let status = node.get("/open", "bob", &[&format!("X-Forwarded-For: {from}")]).status;
+        assert!([200, 403].contains(&status), "{status}");
+        status == 403
+    };
+    let refused = || ["2001:db8:64::203.0.113.9", "203.0.113.9", "203.0.114.9"].map(is_refused);
+    let ranges = ["ip=2001:db8:64::203.0.113.9", "ip=2001:db8:64::cb00:7100/120"];
+    let made = node.make(&block("subject", ranges[0], 403));
+    assert_eq!(refused(), [true, false, false], "no translator has the prefix yet");
+    let file = node.0.file("gateway.toml");
+    let config = fs::read_to_string(&file).expect("it is there");
+    let prefixes = "[client-ip]\nnat64 = [\"2001:db8::/32\", \"2001:db8:64::/96\"]";
+    fs::write(&file, config.replace("[client-ip]", prefixes)).expect("it is ours");
+    node.0.signal("HUP");
+    eventually("the prefix is the translator's", || (refused() == [true, true, false]).then_some(()));
+    node.delete(&made);
+    assert_eq!(refused(), [false; 3]);
+    let range = node.make(&block("subject", ranges[1], 403));
+    assert_eq!(refused(), [true, true, false]);
+    node.delete(&range);
+    let all = node.ask("POST", "/v1/overrides", &block("subject", "ip=2001:db8:64::/96", 403));
+    assert_eq!((all.status, all.text().contains("`nat64` turns them into IPv4")), (422, true), "{all:?}");
 }
 
 #[test]

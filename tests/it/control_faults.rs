@@ -129,6 +129,29 @@ fn a_server_that_can_only_be_read_refuses_changes_until_it_can_be_written() {
 }
 
 #[test]
+fn a_database_that_lets_nobody_in_refuses_changes_as_unavailable() {
+    let server = Postgres::shared();
+    let name = server.database();
+    let node = Node::limited("9/h", &server.url(&name), None);
+    node.set(50);
+    let allow = |is_allowed| {
+        server.sql("postgres", &format!("ALTER DATABASE {name} ALLOW_CONNECTIONS {is_allowed}"));
+    };
+    allow(false);
+    let end = format!("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'");
+    server.sql("postgres", &end);
+    eventually("it says that nobody is let in", || {
+        let refused = node.ask("POST", "/v1/overrides", &of_ann(60));
+        // Before that it may not know what became of a change whose connection was cut.
+        assert!([503, 504].contains(&refused.status), "{refused:?}");
+        refused.text().contains("not currently accepting connections").then_some(())
+    });
+    allow(true);
+    node.set(70);
+    assert_eq!(node.limit(), 70);
+}
+
+#[test]
 fn of_two_gateways_that_write_one_policy_the_slower_is_told() {
     let server = Postgres::shared();
     let url = server.url(&server.database());

@@ -238,8 +238,8 @@ fn a_tunnel_counts_by_its_101_while_it_is_open() {
     );
 }
 
-/// An upstream of calls that end as their message says: `7` in trailers, `head 7` without a body, `none` without a status,
-/// `reset` with a reset.
+/// An upstream of calls that end as their message says: `7` in trailers, `head 7` without a body, `0 then 7` with a status in
+/// the head and another in trailers, `none` without a status, `reset` with a reset.
 fn calls() -> Upstream {
     Upstream::raw(|stream| {
         let mut peer = Connection::serve(stream);
@@ -256,8 +256,11 @@ fn calls() -> Upstream {
                 peer.send(HEADERS, end, frame.stream, &head(&[("grpc-status", code)]));
                 continue;
             }
-            peer.send(HEADERS, END_HEADERS, frame.stream, &head(&[]));
-            match &*asked {
+            let (first, asked) =
+                asked.split_once(" then ").map_or(("", &*asked), |(first, then)| (first, then));
+            let first: &[_] = if first.is_empty() { &[] } else { &[("grpc-status", first)] };
+            peer.send(HEADERS, END_HEADERS, frame.stream, &head(first));
+            match asked {
                 "none" => peer.send(DATA, END_STREAM, frame.stream, b""),
                 "reset" => peer.send(RST_STREAM, 0, frame.stream, &[0, 0, 0, 2]),
                 code => peer.send(HEADERS, end, frame.stream, &fields(&[("grpc-status", code)])),
@@ -295,13 +298,13 @@ fn left_after_calls_as(gateway: &Gateway, content_type: &str, ends: &[&str]) -> 
 #[test]
 fn a_call_counts_by_the_status_that_it_ends_with() {
     let upstream = calls();
-    let ends = ["0", "7", "head 16", "head 0", "none", "reset", "99"];
+    let ends = ["0", "7", "head 16", "head 0", "none", "reset", "99", "0 then 7", "7 then none"];
     for (count, expected) in [
-        ("grpc-status = [7, \"unauthenticated\"]", [9, 8, 7, 7, 7, 7, 7]),
-        ("not-grpc-status = \"ok\"", [9, 8, 7, 7, 6, 5, 4]),
-        ("grpc-status = 2", [9, 9, 9, 9, 8, 7, 6]),
-        ("status = 401, grpc-status = 7", [9, 8, 8, 8, 8, 8, 8]),
-        ("status = \"2xx\"", [8, 7, 6, 5, 4, 3, 2]),
+        ("grpc-status = [7, \"unauthenticated\"]", [9, 8, 7, 7, 7, 7, 7, 6, 5]),
+        ("not-grpc-status = \"ok\"", [9, 8, 7, 7, 6, 5, 4, 3, 2]),
+        ("grpc-status = 2", [9, 9, 9, 9, 8, 7, 6, 6, 6]),
+        ("status = 401, grpc-status = 7", [9, 8, 8, 8, 8, 8, 8, 7, 6]),
+        ("status = \"2xx\"", [8, 7, 6, 5, 4, 3, 2, 1, 0]),
     ] {
         let text = config("9/d", &format!("count = {{ {count} }}"), upstream.addr(), "");
         let gateway = Gateway::start(&text.replace("timeouts", "http = \"h2\"\ntimeouts"));

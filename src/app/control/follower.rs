@@ -135,8 +135,8 @@ impl Follower {
     fn read<'a>(&'a mut self, database: &'a Database) -> Step<'a, bool> {
         Box::pin(async move {
             let asked = clock::instant();
-            if self.tables.is_clock_set() {
-                // All is read again, because overrides end by the wall clock, and that has another time now.
+            if self.tables.is_outdated() {
+                // All is read again, because only rows tell what overrides mean now.
                 self.version = None;
             }
             let read = match self.version {

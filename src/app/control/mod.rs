@@ -77,9 +77,10 @@ impl Control {
         self.shared.files.load_full()
     }
 
-    /// These files are in force now.
+    /// These files are in force now, and may have changed what rows mean.
     pub(super) fn keep(&self, files: Arc<Files>) {
         self.shared.files.store(files);
+        self.shared.changed.notify_one();
     }
 
     /// The database, once it has answered for the first time.

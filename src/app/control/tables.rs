@@ -12,6 +12,7 @@ use control::database::{self, DatabaseRows, OverrideKind, RowKind, RowName, Time
 use limiter::{BlockAnswer, Change, Holder, Limiter, Override, Reset};
 use policy::NamedValue;
 use policy::definition::Dimension;
+use policy::nat64::Nat64;
 
 pub(super) struct Tables {
     limiter: Arc<Limiter>,
@@ -27,6 +28,8 @@ pub(super) struct Tables {
     holders: HashMap<String, OverrideTarget>,
     /// Both clocks when the ends of overrides were worked out.
     clocks: Clocks,
+    /// The translators by which the addresses of overrides were read.
+    nat64: Nat64,
 }
 
 impl Tables {
@@ -39,19 +42,23 @@ impl Tables {
             has_counted: false,
             holders: HashMap::new(),
             clocks: Clocks::now(),
+            nat64: Nat64::default(),
         }
     }
 
-    /// Whether somebody has set the wall clock since all overrides were put into force.
-    pub(super) fn is_clock_set(&self) -> bool {
+    /// Whether overrides mean something else than when all were put into force: somebody has set the wall clock, by which
+    /// they end, or a reload has changed the translators.
+    pub(super) fn is_outdated(&self) -> bool {
         Clocks::now().apart_us(self.clocks) > SET_US
+            || self.nat64 != self.counts.current.load().client_ip.nat64
     }
 
     /// Puts this in the place of all there is.
     pub(super) fn replace(&mut self, state: &DatabaseRows) {
         let clocks = Clocks::now();
         self.clocks = clocks;
-        let live = state.overrides.iter().filter_map(|row| of_row(row, clocks));
+        self.nat64 = self.counts.current.load().client_ip.nat64.clone();
+        let live = state.overrides.iter().filter_map(|row| of_row(row, clocks, &self.nat64));
         let live: Vec<(OverrideTarget, Override)> = live.collect();
         self.holders = live.iter().map(|(target, made)| (made.id.to_string(), target.clone())).collect();
         let (mut limits, mut blocked, mut unlimited) = (Vec::new(), Vec::new(), Vec::new());
@@ -86,7 +93,7 @@ impl Tables {
     pub(super) fn change(&mut self, changed: &DatabaseRows, gone: &[RowName]) {
         let clocks = Clocks::now();
         for row in &changed.overrides {
-            match of_row(row, clocks) {
+            match of_row(row, clocks, &self.nat64) {
                 Some((target, made)) => {
                     match &target {
                         OverrideTarget::Limit(holder) => self.limiter.overrides().put(holder, made),
@@ -170,7 +177,7 @@ impl Clocks {
 }
 
 /// A row as the limiter has it; `None` if it has ended.
-fn of_row(row: &database::OverrideRow, clocks: Clocks) -> Option<(OverrideTarget, Override)> {
+fn of_row(row: &database::OverrideRow, clocks: Clocks, nat64: &Nat64) -> Option<(OverrideTarget, Override)> {
     let until_ns = match row.expires_at {
         Some(time) => clocks.monotonic_ns(time)?,
         None => u64::MAX,
@@ -201,7 +208,10 @@ fn of_row(row: &database::OverrideRow, clocks: Clocks) -> Option<(OverrideTarget
         (None, Some(tenant), _) => {
             (standing(NamedValue::Of(Dimension::Tenant, tenant.as_str().into())), None)
         }
-        (None, None, Some(subject)) if !is_limit => (standing(subject.parse().ok()?), None),
+        (None, None, Some(subject)) if !is_limit => {
+            let written: NamedValue = subject.parse().ok()?;
+            (standing(written.clone().carried(nat64).unwrap_or(written)), None)
+        }
         // Left out, because the tables and the API refuse such a row.
         (None, None, _) => return None,
     };

@@ -23,6 +23,7 @@ impl Counts {
     pub(super) fn for_operators(&self) -> admin::LimitCounts {
         let [counts, used, granting, named] = [(); 4].map(|()| self.clone());
         let (current, limiter) = (Arc::clone(&self.current), Arc::clone(&self.limiter));
+        let translated = Arc::clone(&self.current);
         admin::LimitCounts {
             check: Box::new(move |asked, is_together| {
                 let counts = counts.clone();
@@ -40,6 +41,7 @@ impl Counts {
             takes_time: self.clocks.is_some(),
             standing: Box::new(move |consumer, tenant| standing(&limiter, consumer, tenant)),
             names: Box::new(move || usage::names(&named)),
+            nat64: Box::new(move || translated.load().client_ip.nat64.clone()),
             counts_by: Box::new(move |policy, dimension| {
                 let snapshot = current.load();
                 // Not of a candidate, because it has the overrides and the resets of the policy that it is to replace.

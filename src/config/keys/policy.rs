@@ -109,7 +109,7 @@ sections! {
         "status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]), Means("all");
         /// these statuses are not charged
         "not-status": Any(&[Number(100, 599), Texts, List(&Any(&[Number(100, 599), Text]))]);
-        /// gRPC calls that end with these statuses are charged: `7`, `"permission-denied"`
+        /// gRPC calls that end with these statuses are charged: `7`, `"permission-denied"`, `"PERMISSION_DENIED"`
         "grpc-status": Any(&[Number(0, 16), Texts, List(&Any(&[Number(0, 16), Text]))]);
         /// gRPC calls that end with these statuses are not charged
         "not-grpc-status": Any(&[Number(0, 16), Texts, List(&Any(&[Number(0, 16), Text]))]);

@@ -68,7 +68,12 @@ fn code(value: &Value<'_>) -> Option<u16> {
         return u16::try_from(value.integer()?).ok().filter(|code| usize::from(*code) < GRPC_CODES.len());
     }
     let text = value.text()?;
-    let code = GRPC_CODES.iter().position(|name| *name == text.text);
+    // As gRPC spells them, too: `7`, `PERMISSION_DENIED`.
+    let written = text.text.replace('_', "-").to_ascii_lowercase();
+    let code = GRPC_CODES
+        .iter()
+        .enumerate()
+        .position(|(number, name)| *name == written || number.to_string() == written);
     if code.is_none() {
         text.wrong(format!("{} is not a gRPC status", text.shown()), CODE_HINT);
     }

@@ -1,8 +1,11 @@
 //! Reads `time-zone` and `anchor`: whose calendar a limit by the day, week, month or year follows, and when months begin.
 
+use std::env;
+use std::path::PathBuf;
+
 use base::{clock, words};
 use jiff::Timestamp;
-use jiff::tz::TimeZone;
+use jiff::tz::{TimeZone, TimeZoneDatabase};
 use limit::{Calendar, Quota, Zone};
 
 use crate::load::text::Text;
@@ -48,7 +51,10 @@ fn named(text: &Text<'_>) -> Option<&'static Zone> {
     let is_zone = |name: &str| !["factory", "localtime", "posixrules"].contains(&&*name.to_lowercase());
     let zone = TimeZone::get(&text.text).ok().filter(|_| is_zone(&text.text));
     let zone = zone.and_then(|zone| Some(Zone::new(zone.iana_name()?, offsets(&zone))));
-    if zone.is_none() {
+    if let (None, Some(file)) = (zone, damaged_file(&text.text).filter(|_| is_zone(&text.text))) {
+        let hint = "install the machine's time zones (the package `tzdata`) again";
+        text.wrong(format!("the file of this time zone is damaged: {}", file.display()), hint);
+    } else if zone.is_none() {
         let names: Vec<String> = jiff::tz::db().available().map(|name| name.to_string()).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).filter(|name| is_zone(name)).collect();
         let meant = words::did_you_mean(&text.text, &names);
@@ -59,6 +65,17 @@ fn named(text: &Text<'_>) -> Option<&'static Zone> {
     }
     zone
 }
+
+/// The file of a zone that the machine's database cannot give: of one that this program knows by itself.
+fn damaged_file(name: &str) -> Option<PathBuf> {
+    let known = TimeZoneDatabase::bundled().get(name).ok()?;
+    let given = env::var_os("TZDIR").map(PathBuf::from);
+    let directory = given.into_iter().chain(DATABASES.map(PathBuf::from)).find(|it| it.is_dir())?;
+    Some(directory.join(known.iana_name()?)).filter(|file| file.is_file())
+}
+
+/// Where the library looks for the machine's database.
+const DATABASES: [&str; 3] = ["/usr/share/zoneinfo", "/usr/share/lib/zoneinfo", "/etc/zoneinfo"];
 
 /// From when on each offset holds, and what it is: none for UTC. They are read once, so that no request asks the database.
 fn offsets(zone: &TimeZone) -> Vec<(i64, i64)> {

@@ -74,6 +74,9 @@ fn counted_statuses_are_read_and_written() {
         "401, permission-denied, unauthenticated"
     );
     assert_eq!(shown("{ not-grpc-status = 0 }"), "not ok");
+    let as_grpc =
+        "{ status = \"401\", grpc-status = [\"7\", \"UNAVAILABLE\"], not-grpc-status = \"DATA_LOSS\" }";
+    assert_eq!(shown(as_grpc), "401, permission-denied, unavailable, but not data-loss");
 }
 
 #[test]

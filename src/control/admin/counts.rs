@@ -14,6 +14,7 @@ use base::words;
 use limit::Quota;
 use metrics::hot_keys;
 use policy::definition::Dimension;
+use policy::nat64::Nat64;
 use policy::{Policy, SubjectValues};
 
 #[derive(derive_more::Debug)]
@@ -29,6 +30,8 @@ pub struct LimitCounts {
     pub grant: Grants,
     /// Whether a policy of this name is in force, and counts by this dimension.
     pub counts_by: CountsBy,
+    /// The translators whose clients count by their IPv4 addresses.
+    pub nat64: Box<dyn Fn() -> Nat64 + Send + Sync>,
     /// Whether a consumer of a tenant, or the tenant, is `blocked` or `unlimited`, and by which override.
     pub standing: StandingReader,
     /// The names that are in force.

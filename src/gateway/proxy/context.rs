@@ -62,6 +62,8 @@ pub struct RequestContext {
     weight: usize,
     /// Whether a status of gRPC's ends it: it is a call, or its answer is that of one.
     ends_as_call: bool,
+    /// Whether the answer of a call goes on after its head, so that trailers may say another status than that.
+    call_goes_on: bool,
 }
 
 impl RequestContext {
@@ -95,6 +97,7 @@ impl RequestContext {
             outcome: RequestOutcome::unanswered(),
             weight: 0,
             ends_as_call: grpc::is_call(head),
+            call_goes_on: false,
             conn,
             services,
         })
@@ -138,7 +141,7 @@ impl RequestContext {
     /// Sets the answer's status. From here on the request has no reason to have failed.
     pub fn answer(&mut self, status: StatusCode) {
         self.release_weight();
-        self.settle_status(status.as_u16(), self.outcome.grpc_status);
+        self.settle_status(status.as_u16(), self.outcome.grpc_status.filter(|_| !self.call_goes_on));
         self.outcome.status = status.as_u16();
         self.outcome.reason = None;
     }
@@ -180,19 +183,21 @@ impl RequestContext {
     }
 
     /// An upstream has answered with these header fields. Where a policy charges by the status of calls, the answer says
-    /// whether this is one: otherwise, the client could choose whether it is charged.
-    pub fn headed(&mut self, fields: &HeaderMap) {
+    /// whether this is one: otherwise, the client could choose whether it is charged. `is_whole`: nothing comes after them.
+    pub fn headed(&mut self, fields: &HeaderMap, is_whole: bool) {
         let is_charged_by_status = self.held.as_ref().is_some_and(|held| held.by_status().is_some());
         self.ends_as_call |= is_charged_by_status && grpc::is_answer(fields);
         if self.ends_as_call {
             self.outcome.grpc_status = grpc::ended(fields);
+            self.call_goes_on = !is_whole;
         }
     }
 
     /// The answer ends with these trailers.
     pub fn trailed(&mut self, trailers: &HeaderMap) {
         if self.ends_as_call {
-            self.outcome.grpc_status = grpc::ended(trailers);
+            // Of the two the client's library takes that of the trailers.
+            self.outcome.grpc_status = grpc::ended(trailers).or(self.outcome.grpc_status);
             self.settle_call();
         }
     }

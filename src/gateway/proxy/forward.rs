@@ -298,7 +298,10 @@ fn accept(
         headers.insert(TRAILER, names);
     }
     answer_fields::add(&context, &mut headers);
-    context.headed(&headers);
+    // None of these has a body. A server can still send one over HTTP/2, and with a 205; it goes no further.
+    let is_bodiless = context.facts.method == Method::HEAD
+        || matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED);
+    context.headed(&headers, is_bodiless || checkout.is_answered());
     context.answer(status);
     let stall = context.attempts.allowed.stall;
     if let (Version::HTTP_2, Some(upload)) = (context.facts.version, &context.outcome.upload) {
@@ -307,9 +310,6 @@ fn accept(
     }
     let now = context.facts.started + Duration::from_nanos(context.attempts.steps.answered);
     let ends = context.ends();
-    // None of these has a body. A server can still send one over HTTP/2, and with a 205; it goes no further.
-    let is_bodiless = context.facts.method == Method::HEAD
-        || matches!(status, StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT | StatusCode::NOT_MODIFIED);
     let body = if is_bodiless {
         ResponseBody::without(checkout, now, context)
     } else {

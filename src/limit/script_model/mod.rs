@@ -135,6 +135,25 @@ impl RenewalNumbers {
         let near = (index - first).clamp(0.0, (starts_us.len() - 1) as f64);
         starts_us[near as usize] + (index - first - near) * (period_us - 1.0)
     }
+
+    /// When the window of another calendar unit ends in which units were last spent, as far as the windows around now tell. It
+    /// is over at the start of a longer one that they do not lie in, and days begin when that did; else it is the longest that
+    /// it can be.
+    fn calendar_ends_us(&self, now_us: f64, spent_us: f64, old_us: f64) -> f64 {
+        let period_us = (self.period_ns / 1000.0).floor();
+        let starts_us = self.window_start_us(period_us, self.window_at(period_us, now_us));
+        if self.edges.is_none() || old_us >= period_us {
+            return spent_us + old_us - 1.0;
+        }
+        if spent_us < starts_us {
+            return starts_us;
+        }
+        if old_us - 1.0 > DAY_US {
+            return spent_us + old_us - 1.0;
+        }
+        starts_us + (((spent_us - starts_us) / DAY_US).floor() + 1.0) * DAY_US
+    }
+
     /// Units for future requests: none if a waiting request is refused and, if requests have costs of their own, none
     /// below what the waiting ones cost together.
     fn useful(&self, extra: f64, served: f64) -> f64 {

@@ -640,3 +640,34 @@ fn what_was_spent_stays_spent_under_another_anchor_until_the_window_of_now_ends(
     assert_eq!(model.renew(&wants(&of(1), 0.1, 1), at(31) - 1).tokens, 0.0);
     assert_eq!(model.renew(&wants(&of(1), 0.1, 1), at(31)).tokens, 1.0);
 }
+
+/// Of another unit counts what the old window holds that is not over, as in the table in memory. A lease's record does not say
+/// when that ends; only of a day it can be told.
+#[test]
+fn what_was_spent_of_a_leased_day_counts_in_a_month_until_the_day_is_over() {
+    let berlin = Zone::new("of an hour", vec![(0, 3_600)]);
+    let of = |unit, limit| {
+        let quota = quota::tests::quota(Algorithm::FixedWindow, limit, SECOND, limit);
+        let quota = quota.on_calendar(Calendar::new(unit, berlin, 0));
+        Arc::new(Plan { policy: "test".into(), quota, sharing: Sharing::new(&quota, 0.05, WhenDown::Local) })
+    };
+    let [day, week, month, year] = CalendarUnit::ALL.map(|unit| of(unit, 100));
+    let sliding = quota::tests::quota(Algorithm::SlidingWindow, 100, 86_400 * SECOND, 100);
+    let sharing = Sharing::new(&sliding, 0.05, WhenDown::Local);
+    let sliding = Arc::new(Plan { policy: "test".into(), quota: sliding, sharing });
+    // Hours from when March 2027 begins there, which is a Monday.
+    let at = |hour: u64| 1_803_859_200_000_000 - 3_600_000_000 + hour * 3_600_000_000;
+    for (name, old, new, spent, now, left) in [
+        ("the same day", &day, &month, 47, 47, 0.0),
+        ("the next day", &day, &month, 47, 48, 99.0),
+        ("the next day, a week", &day, &week, 25, 49, 99.0),
+        ("the next month", &week, &month, 31 * 24 - 1, 31 * 24, 99.0),
+        ("the same month", &month, &year, 30, 500, 0.0),
+        ("the same month, a day", &month, &day, 30, 100, 0.0),
+        ("a sliding window", &day, &sliding, 30, 40, 0.0),
+    ] {
+        let mut model = ScriptModel::default();
+        assert_eq!(model.renew(&wants(old, 0.1, 100), at(spent)).tokens, 100.0, "{name}");
+        assert_eq!(model.renew(&wants(new, 0.1, 1), at(now)).level, left, "{name}");
+    }
+}

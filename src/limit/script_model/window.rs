@@ -365,11 +365,13 @@ fn carried(saved: Record, now_us: f64, r: &RenewalNumbers) -> Record {
     }
     let period_us = (period_ns / 1000.0).floor();
     let (mut index, mut then) = ((now_us / period_us).floor(), (saved.at_us / period_us).floor());
+    let mut previous = saved.previous;
     if is_calendar(period_us) {
-        (index, then) = (((now_us - saved.previous) / (period_us - 1.0)).floor(), 0.0);
+        let is_over = now_us >= r.calendar_ends_us(now_us, previous, period_us);
+        (index, then, previous) = (if is_over { 2.0 } else { 0.0 }, 0.0, 0.0);
     }
     let (mut spent, before) = match index - then {
-        ..=0.0 => (saved.current, saved.previous),
+        ..=0.0 => (saved.current, previous),
         1.0 => (0.0, saved.current),
         _ => (0.0, 0.0),
     };

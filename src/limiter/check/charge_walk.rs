@@ -66,7 +66,7 @@ impl ChargeWalk<'_> {
     pub(crate) fn decide_one(self, decision: &mut Decision) -> Option<Waiting> {
         let charge = &self.charges[0];
         let (state, outcome) = self.decide(0, charge, decision);
-        decision.outcomes.push(outcome);
+        decision.outcomes.push(outcome.short_of(charge.cost));
         match state {
             ChargeState::Taken { refund, .. } => {
                 self.follow_up(slice::from_ref(&state), decision);
@@ -205,6 +205,9 @@ impl ChargeWalk<'_> {
                     Outcome::new(outcome.answer(), left.remaining, left.reset_ns)
                 }
             };
+        }
+        for (charge, outcome) in charges.iter().zip(&mut decision.outcomes) {
+            *outcome = outcome.short_of(charge.cost);
         }
         decision.agree(charges);
         decision.bind(charges);

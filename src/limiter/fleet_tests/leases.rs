@@ -389,6 +389,79 @@ fn a_lowered_bucket_tells_when_it_admits_again() {
     }
 }
 
+/// Lowered and raised again, twice: what a node holds of the higher limit, and may not spend under the lower one, comes back.
+#[test]
+fn a_bucket_that_goes_down_and_up_loses_nothing() {
+    let positive = |number| NonZeroU64::new(number).expect("tests give no zero");
+    for (high, low) in [(6_000, 50), (6_000, 500), (600, 60)] {
+        let desk = Arc::new(FakeRedis::default());
+        let node = node(&desk);
+        let charge = |limit| {
+            let quota = Quota::new(
+                Algorithm::TokenBucket,
+                positive(limit),
+                positive(86_400 * SECOND),
+                positive(limit),
+            );
+            let sharing = Sharing { epoch_ns: SECOND / 2, spare: 0, when_down: WhenDown::Local };
+            let plan =
+                node.fleet().expect("a fleet's node").plans().id(Plan { policy: "p".into(), quota, sharing });
+            Charge { plan: Some(plan), ..Charge::one(Key::new(7), quota) }
+        };
+        let (high_charge, low_charge) = (charge(high), charge(low));
+        let (mut now_ns, mut admitted) = (NOW, 0);
+        let mut ask = |charge: &Charge, times: u64, now_ns: u64| {
+            let mut told = Decision::default();
+            for _ in 0..times {
+                told = decide(&node, &desk, &[*charge], now_ns);
+                admitted += u64::from(told.is_admitted());
+            }
+            (told, admitted)
+        };
+        ask(&low_charge, low + 3, now_ns);
+        for _ in 0..3 {
+            now_ns += SECOND;
+            let (told, admitted) = ask(&high_charge, 3, now_ns);
+            let (left, right) = (told.outcomes[0].remaining, high - admitted);
+            assert!(left.abs_diff(right) <= 2, "{high} and {low}: {left} left of {right}");
+            now_ns += SECOND;
+            let (told, _) = ask(&low_charge, 3, now_ns);
+            assert!(!told.is_admitted() && told.outcomes[0].remaining == 0, "{high} and {low}");
+        }
+    }
+}
+
+/// Whatever a node has heard last of a window: what refuses a request has not enough for it.
+#[test]
+fn a_window_that_refuses_says_that_nothing_is_left() {
+    let positive = |number| NonZeroU64::new(number).expect("tests give no zero");
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+        for (low, seconds) in [(5, 1), (20, 1), (20, 10), (100, 10)] {
+            let desk = Arc::new(FakeRedis::default());
+            let node = node(&desk);
+            let charge = |limit| {
+                let quota =
+                    Quota::new(algorithm, positive(limit), positive(seconds * SECOND), positive(limit));
+                let sharing = Sharing::new(&quota, 0.05, WhenDown::Local);
+                let plans = node.fleet().expect("a fleet's node").plans();
+                let plan = plans.id(Plan { policy: "p".into(), quota, sharing });
+                Charge { plan: Some(plan), ..Charge::one(Key::new(7), quota) }
+            };
+            let (before, after) = (charge(600), charge(low));
+            let mut refused = 0;
+            for turn in 0..2_000 {
+                let cost = 1 + turn % 2;
+                let charge = Charge { cost, ..if turn < 500 { before } else { after } };
+                let told = decide(&node, &desk, &[charge], NOW + turn * 2 * MS);
+                refused += u64::from(!told.is_admitted());
+                let left = told.outcomes[0].remaining;
+                assert!(told.is_admitted() || left < cost, "{algorithm:?} {low}: {left} left at {turn}");
+            }
+            assert!(refused > 500, "{algorithm:?} {low}: {refused}");
+        }
+    }
+}
+
 /// A cost that is known long after its request, on a key of which no other request comes.
 #[test]
 fn what_is_owed_after_a_lease_has_ended_is_reported_by_the_next_sweep() {

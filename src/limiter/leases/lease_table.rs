@@ -61,7 +61,7 @@ impl LeaseTable {
         Some((under, Lease::from_words(words)))
     }
 
-    /// The lease that Redis has of this node still, and its plan, where by now it decides each request of the key.
+    /// The lease that Redis has of this node still under another plan than that of a charge, and that plan.
     pub(crate) fn former(&self, charge: &Charge) -> Option<(Option<PlanId>, Lease)> {
         let (under, lease) = self.peek(charge.key).filter(|(under, _)| *under != charge.plan)?;
         let is_leased = self.fleet.plans.get(under).is_some_and(|plan| !plan.sharing.is_exact());

@@ -116,6 +116,18 @@ impl Leases {
         }
     }
 
+    /// The same of a bucket that was lowered, if more is spent of it than the limit of now holds.
+    pub(crate) fn return_outgrown(self: &Arc<Self>, plan: &Plan, charge: &Charge, now_ns: u64) {
+        let Some((under, lease)) = self.table.former(charge).filter(|(_, lease)| !lease.is_in_flight())
+        else {
+            return;
+        };
+        let old = self.fleet.plans.get(under);
+        if old.is_some_and(|old| lease.outgrows(&old, plan, now_ns)) {
+            self.release(charge.key, under, now_ns);
+        }
+    }
+
     /// Whether a key has been decided without Redis because that was down.
     fn was_away(&self, key: Key) -> bool {
         self.table.peek(key).is_some_and(|(_, share)| share.was_away())

@@ -143,13 +143,14 @@ pub struct MissingDimension<'t> {
     pub dimension: &'t Dimension,
 }
 
-/// The day on which the months of a client begin, as its identity says; the policy's own day without one from 1 to 31.
+/// The day on which the months of a client begin, as its identity says in one digit or two; the policy's own day without one
+/// from 1 to 31.
 fn anchor_of(policy: &Policy, subject: &impl Subject) -> Option<usize> {
     let mut text = Encoded::new();
     subject.write(policy.anchor_claim.as_ref()?, &mut text);
     std::str::from_utf8(&text)
         .ok()
-        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()))?
+        .filter(|text| text.len() <= 2 && text.bytes().all(|byte| byte.is_ascii_digit()))?
         .parse()
         .ok()
 }

@@ -89,7 +89,9 @@ impl Subject for HttpSubject<'_> {
                     Some(Claim::One(one)) => slice::from_ref(one),
                     None => &[],
                 };
+                // And the list as limits count it, which hot keys and decisions show.
                 texts.iter().any(|text| is_value(&mut |value| value.extend_from_slice(text.as_bytes())))
+                    || texts.len() > 1 && is_value(&mut |value| write_several(texts, value))
             }
             Dimension::Cookie(name) => cookie::values(self.facts.headers, name).any(|found| {
                 is_value(&mut |value| value.extend_from_slice(found))

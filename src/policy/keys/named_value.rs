@@ -12,6 +12,7 @@ use crate::keys::credential::push_value;
 use crate::keys::naming::sounds_secret;
 use crate::keys::subject::Encoded;
 use crate::matching::host;
+use crate::nat64::Nat64;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NamedValue {
@@ -22,6 +23,14 @@ pub enum NamedValue {
 }
 
 impl NamedValue {
+    /// The same as clients behind these translators have it. `None`: none has it, because it is all addresses of one.
+    pub fn carried(self, nat64: &Nat64) -> Option<NamedValue> {
+        match self {
+            NamedValue::Network(network) => nat64.carried_network(network).map(NamedValue::Network),
+            value => Some(value),
+        }
+    }
+
     /// The dimension, if its value may be a credential, which nothing may show.
     pub fn secret(&self) -> Option<(&Dimension, &str)> {
         match self {

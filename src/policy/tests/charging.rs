@@ -12,7 +12,7 @@ use crate::definition::{
     TierPart, TiersDefinition,
 };
 use crate::json::{JsonFields, JsonPath};
-use crate::{HttpSubject, MissingDimension, RouteTable, RoutingFacts};
+use crate::{HttpSubject, MissingDimension, RouteTable, RoutingFacts, Subject};
 use base::identity::{Claim, Identity};
 use limit::{Algorithm, Charge, Key, PolicyId, WhenDown};
 
@@ -391,6 +391,13 @@ fn a_claim_counts_as_its_text_or_as_its_list_in_any_order() {
     assert_eq!(key(&table, &one), key(&table, &list(&["a"])), "a list of one text is that text");
     assert_eq!(key(&table, &list(&["a", "b"])), key(&table, &list(&["b", "a", "b"])));
     assert_ne!(key(&table, &list(&["a", "b"])), key(&table, &list(&["a", "c"])));
+    let request = list(&["b", "a", "b"]);
+    let facts = request.facts();
+    let found = table.find(&facts).expect("the route");
+    let subject = HttpSubject::new(&found, &facts);
+    let has =
+        |text: &str| subject.any(&Dimension::Claim("plan".into()), &mut |value| value == text.as_bytes());
+    assert_eq!(["a", "b", "a,b", "b,a", "c", ""].map(has), [true, true, true, false, false, false]);
     assert!(charges(&table, &list(&[])).is_err());
     assert!(charges(&table, &TestRequest::new("GET /")).is_err());
     assert_eq!(table.claims().into_iter().collect::<Vec<_>>(), ["plan"]);
@@ -422,6 +429,7 @@ fn a_day_in_a_claim_is_an_integer_from_1_to_31_or_its_digits() {
         "",
         "true",
         "0x0f",
+        "0015",
         "99999999999999999999",
         "１５",
     ] {

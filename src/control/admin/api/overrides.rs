@@ -32,6 +32,8 @@ use base::units::DURATION_MAX;
 use policy::NamedValue;
 use policy::definition::Dimension;
 use policy::keys::named_value;
+use policy::nat64::Nat64;
+use policy::request::carried_address;
 
 /// An override to add. It ends after `duration` or `duration-minutes`, at `expires-at`, or when it is deleted.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -241,7 +243,8 @@ async fn add(Of(state): Of<Arc<AdminState>>, change: ChangeRequest, body: JsonBo
     let change = change.with_body(&body);
     let new = new_override(body.fields, Time::now())?;
     must_have_effect(&state, &new)?;
-    let (own_address, hint) = (own_address(&change, &new), hint(&change, &new).await?);
+    let own_address = own_address(&change, &new, &(state.counts.nat64)());
+    let hint = hint(&change, &new).await?;
     if change.is_dry_run {
         return Ok(answer::dry_run(Value::Null, json!(MadeOverride { made: new, own_address, hint })));
     }
@@ -352,10 +355,11 @@ fn subject_of(text: &str) -> Result<String, String> {
 }
 
 /// The address of whoever makes an override, if it blocks that.
-fn own_address(change: &ChangeRequest, new: &NewOverride) -> Option<String> {
+fn own_address(change: &ChangeRequest, new: &NewOverride, nat64: &Nat64) -> Option<String> {
     let from = change.by.from?.to_canonical();
-    let subject: NamedValue = new.subject.as_deref()?.parse().ok()?;
-    let covers = matches!(subject, NamedValue::Network(network) if network.contains(&from));
+    let subject = new.subject.as_deref()?.parse::<NamedValue>().ok()?.carried(nat64);
+    let NamedValue::Network(network) = subject? else { return None };
+    let covers = [from, carried_address(nat64.carried(from))].iter().any(|form| network.contains(form));
     (covers && matches!(new.kind, OverrideKind::Block(_))).then(|| from.to_string())
 }
 
@@ -377,8 +381,15 @@ async fn hint(change: &ChangeRequest, new: &NewOverride) -> Result<Option<String
     Ok(None)
 }
 
-/// Refuses an override for a policy that it would not change, because whoever has misspelt the name would not notice.
+/// Refuses an override that would change nothing, because whoever has made a mistake would not notice: one of addresses that
+/// no client has, and one for a policy that does not count by its holder.
 fn must_have_effect(state: &AdminState, new: &NewOverride) -> Result<(), AdminRefusal> {
+    let subject = new.subject.as_deref().and_then(|subject| subject.parse::<NamedValue>().ok());
+    if subject.is_some_and(|subject| subject.carried(&(state.counts.nat64)()).is_none()) {
+        let detail = "no client has these addresses: `nat64` turns them into IPv4 addresses. Write the IPv4 range, such as \
+                      `ip=203.0.113.0/24`";
+        return Err(AdminRefusal::in_field("subject", detail));
+    }
     let Some(policy) = &new.policy else { return Ok(()) };
     let counts_by = |dimension| (state.counts.counts_by)(policy, &dimension);
     if counts_by(Dimension::Consumer) || new.tenant_id.is_some() && counts_by(Dimension::Tenant) {

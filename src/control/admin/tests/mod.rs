@@ -31,6 +31,7 @@ use crate::database::Time;
 use metrics::Metrics;
 use metrics::hot_keys::{self, KeyStanding, NamedKey, ShardNumber};
 use net::listening::{Bind, BoundListener};
+use policy::nat64::Nat64;
 
 /// A listener of its own on a free port.
 struct Admin {
@@ -185,6 +186,7 @@ fn state(readiness: Readiness) -> AdminState {
             grant: Box::new(|_| Box::pin(std::future::ready(GrantOutcome::Carried(0)))),
             takes_time: false,
             counts_by: Box::new(|policy, _| policy == "p"),
+            nat64: Box::new(|| Nat64::new(vec!["2001:db8:64::/96".parse().expect("a prefix")])),
             standing: Box::new(|_, _| Vec::new()),
             names: Box::new(|| counts::NamesInForce {
                 policies: vec!["p".to_owned()],

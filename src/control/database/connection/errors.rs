@@ -70,8 +70,8 @@ fn of_postgres(place: Arc<str>, error: &dyn DatabaseError) -> Error {
         "53100" => Error::Full { place },
         // query_canceled and lock_not_available: our own bounds on the server's side
         "57014" | "55P03" => Error::Unreachable { place, reason },
-        // invalid_password and the like, invalid_catalog_name, insufficient_privilege
-        "3D000" | "42501" => Error::Refused { place, reason },
+        // invalid_catalog_name, insufficient_privilege; a database that does not accept connections
+        "3D000" | "42501" | "55000" => Error::Refused { place, reason },
         // undefined_table, undefined_column
         "42P01" | "42703" => Error::Tables { place, reason },
         code => match code.get(..2) {
@@ -80,6 +80,7 @@ fn of_postgres(place: Arc<str>, error: &dyn DatabaseError) -> Error {
             Some("08" | "53" | "57" | "25" | "40") => Error::Unreachable { place, reason },
             // data exceptions, constraints
             Some("22" | "23") => Error::Invalid(reason),
+            // invalid_password and the like
             Some("28") => Error::Refused { place, reason },
             _ => Error::Failed { place, reason },
         },

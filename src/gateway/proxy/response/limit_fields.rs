@@ -131,7 +131,8 @@ impl RateLimitFields {
         };
         let unix_seconds = self.unix_seconds;
         if let Some(own) = self.retry_seconds
-            && upstream_limits::retry_after(headers, unix_seconds).is_some_and(|theirs| theirs < own)
+            && headers.contains_key(RETRY_AFTER)
+            && upstream_limits::retry_after(headers, unix_seconds).is_none_or(|theirs| theirs < own)
         {
             headers.insert(RETRY_AFTER, own.into());
         }
@@ -162,7 +163,12 @@ impl RateLimitFields {
             {
                 headers.insert(limit_name, limit.into());
                 headers.insert(remaining_name, changing(remaining.into()));
-                headers.insert(reset_name, changing(reset.into()));
+                // What cannot be read may be later than all that can.
+                let is_unread =
+                    |sent: &HeaderValue| upstream_limits::seconds_until(sent, unix_seconds).is_none();
+                if tighter.is_none() || !headers.get(&reset_name).is_some_and(is_unread) {
+                    headers.insert(reset_name, changing(reset.into()));
+                }
             }
         };
         put(X_RATELIMIT, left);
@@ -407,6 +413,30 @@ mod tests {
                 "10 3 1800000007",
             ),
             (
+                &[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "1800000050999")],
+                "\"upstream\";q=3, \"a\";q=1000;w=60",
+                "\"upstream\";r=3;t=51, \"a\";r=999;t=1",
+                "3 3 1800000051",
+            ),
+            (
+                &[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "2027-01-15T09:00:00+01:00")],
+                "\"upstream\";q=3, \"a\";q=1000;w=60",
+                "\"upstream\";r=3;t=1, \"a\";r=999;t=1",
+                "3 3 1800000001",
+            ),
+            (
+                &[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "Fri, 15 Jan 2027 08:00:40 GMT")],
+                "\"upstream\";q=3, \"a\";q=1000;w=60",
+                "\"upstream\";r=3;t=40, \"a\";r=999;t=1",
+                "3 3 1800000040",
+            ),
+            (
+                &[("x-ratelimit-remaining", "3"), ("x-ratelimit-reset", "1m30s")],
+                "\"upstream\";q=3, \"a\";q=1000;w=60",
+                "\"upstream\";r=3, \"a\";r=999;t=1",
+                "3 3 1m30s",
+            ),
+            (
                 &[("ratelimit-policy", "\"u, v\";q=50;w=9"), ("ratelimit", "\"u, v\";r=7;t=5")],
                 "\"u, v\";q=50;w=9, \"a\";q=1000;w=60",
                 "\"u, v\";r=7;t=5, \"a\";r=999;t=1",
@@ -497,6 +527,10 @@ mod tests {
         for (theirs, told) in [
             ("3600", "3600"),
             ("1", "30"),
+            ("1.5", "30"),
+            ("-1", "30"),
+            ("abc", "30"),
+            ("", "30"),
             ("Fri, 15 Jan 2027 09:00:00 GMT", "Fri, 15 Jan 2027 09:00:00 GMT"),
             ("Fri, 15 Jan 2027 08:00:01 GMT", "30"),
         ] {

@@ -2,6 +2,8 @@
 
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 use crate::proxy::response::limit_fields::{DRAFT_RATELIMIT, RATELIMIT, RATELIMIT_POLICY, X_RATELIMIT};
 use base::clock;
@@ -25,14 +27,9 @@ impl UpstreamLimit {
     pub fn of(headers: &HeaderMap, unix_seconds: u64) -> Option<UpstreamLimit> {
         let listed = headers.get(RATELIMIT).and_then(|_| UpstreamLimit::in_list(headers));
         let three = |[limit, remaining, reset]: [HeaderName; 3]| {
-            let field = |name: HeaderName| headers.get(name).and_then(number);
-            // Told apart by their size, because some send the time, some the seconds until then; no time is that small.
-            let reset = field(reset).map(|reset| match reset {
-                ..LEAST_TIME => reset,
-                _ => reset.saturating_sub(unix_seconds),
-            });
+            let reset = headers.get(reset).and_then(|reset| seconds_until(reset, unix_seconds));
             Some(UpstreamLimit {
-                limit: field(limit),
+                limit: headers.get(limit).and_then(number),
                 remaining: least_left(headers, &remaining)?,
                 reset_seconds: reset.or_else(|| retry_after(headers, unix_seconds)),
                 is_item: false,
@@ -136,9 +133,25 @@ fn distinct(item: &str, taken: &str) -> String {
 
 /// The seconds of `Retry-After`, which may be a date (RFC 9110 section 10.2.3).
 pub(in crate::proxy) fn retry_after(headers: &HeaderMap, unix_seconds: u64) -> Option<u64> {
-    let value = headers.get(RETRY_AFTER)?;
-    let until = |date: u64| date.saturating_sub(unix_seconds);
-    number(value).or_else(|| clock::unix_seconds_of_http_date(value.to_str().ok()?).map(until))
+    headers.get(RETRY_AFTER).and_then(|value| seconds_until(value, unix_seconds))
+}
+
+/// Seconds until the time that a field says: in HTTP's form or that of RFC 3339, since 1970 in seconds or parts of one, or from
+/// now. Numbers are told apart by their size, because no time in seconds is that small, and none that large.
+pub(in crate::proxy) fn seconds_until(value: &HeaderValue, unix_seconds: u64) -> Option<u64> {
+    let text = value.to_str().ok()?.trim();
+    let time =
+        || Some(OffsetDateTime::parse(text, &Rfc3339).ok()?.unix_timestamp().max(0).unsigned_abs() + 1);
+    if let Some(time) = clock::unix_seconds_of_http_date(text).or_else(time) {
+        return Some(time.saturating_sub(unix_seconds));
+    }
+    let first = text.split([',', ';']).next()?.trim();
+    let (whole, part) = first.split_once('.').unwrap_or((first, "0"));
+    let mut number = digits(whole)? + u64::from(digits(part)? > 0);
+    while number >= LARGEST_TIME {
+        number = number.div_ceil(1_000);
+    }
+    Some(if number < LEAST_TIME { number } else { number.saturating_sub(unix_seconds) })
 }
 
 /// All lines of a field as one.
@@ -199,3 +212,5 @@ fn digits(text: &str) -> Option<u64> {
 
 /// In 2001; seconds until a reset are fewer.
 const LEAST_TIME: u64 = 1_000_000_000;
+/// In the year 5138; milliseconds since 1970 are more, from 1973 on.
+const LARGEST_TIME: u64 = 100_000_000_000;

@@ -81,6 +81,7 @@ async fn who_blocks_in_vain_is_told_what_to_write() {
     for (body, status, said) in [
         (subject("ip=192.0.2"), 422, "write one, for example `203.0.113.0/24`"),
         (subject("ip=192.0.2.1/24"), 422, "write `192.0.2.0/24`"),
+        (subject("ip=2001:db8:64::/96"), 422, "`nat64` turns them into IPv4 addresses"),
         (subject("192.0.2.1"), 422, "such as `ip=203.0.113.0/24`"),
         (subject("colour=red"), 422, "`colour` is not a dimension: "),
         (subject("consumer=ann"), 422, "as `user-id`"),
