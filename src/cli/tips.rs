@@ -35,9 +35,8 @@ pub(super) fn with_tip<'g>(
         (error.get(ContextKind::InvalidArg), error.get(ContextKind::SuggestedArg))
         && nearest(given, &[suggested]).is_none()
     {
-        error.insert(ContextKind::SuggestedArg, ContextValue::None);
+        error.remove(ContextKind::SuggestedArg);
     }
-    let is_suggested = matches!(error.get(ContextKind::SuggestedArg), Some(ContextValue::String(_)));
     let tip = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         // Commands about usage take the kind of the name as a word, and those about rows as an option.
         (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong)))
@@ -68,7 +67,7 @@ pub(super) fn with_tip<'g>(
             Some("write `systemctl reload sluicegate`".to_owned())
         }
         (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong)))
-            if wrong.starts_with('-') && !is_suggested =>
+            if wrong.starts_with('-') && error.get(ContextKind::SuggestedArg).is_none() =>
         {
             // In place of clap's tip, which takes a misspelt option for a value.
             let at = given.fold(command, |at, word| at.find_subcommand(word).unwrap_or(at));
@@ -78,7 +77,9 @@ pub(super) fn with_tip<'g>(
             let options = listed(&options.iter().map(String::as_str).collect::<Vec<_>>());
             match wrong[1..].starts_with(|first: char| first.is_ascii_digit()) {
                 true => Some("write a number that is not negative".to_owned()),
-                false if options.is_empty() => Some("leave it out: this command has no such option".to_owned()),
+                false if options.is_empty() => {
+                    Some("leave it out: this command has no such option".to_owned())
+                }
                 false => Some(format!("write {options}, or see '--help' for more")),
             }
         }
@@ -133,7 +134,10 @@ mod tests {
             #[cfg(feature = "control")]
             (&["ctl", "usage", "ann"], "tip: write `consumer` or `tenant`, and then the name"),
             #[cfg(feature = "control")]
-            (&["ctl", "tier", "assign", "ann", "pro", "--reason", "b"], "tip: leave it out: this command has no such option"),
+            (
+                &["ctl", "tier", "assign", "ann", "pro", "--reason", "b"],
+                "tip: write `--dry-run` or `--if-version`",
+            ),
             #[cfg(feature = "control")]
             (&["ctl", "hot-keys", "--minutes", "0"], "<MINUTES>': write a whole number from 1 to 60\n"),
             (&["upgrade", "--pid", "x"], "'x' for '--pid <PID>': write a whole number\n"),

@@ -1652,7 +1652,7 @@ fn upstreams_are_checked() {
             "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash:cookie:a b\"",
             "`cookie:a b` is not a dimension",
             "3:11",
-            "cookie:<name>",
+            "write `hash:cookie:NAME`",
         ),
         (
             "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash:paht\"",
