@@ -21,6 +21,20 @@ fn of_number(error: &Error) -> Option<Error> {
     Some(Error::raw(error.kind(), format!("{what}: {hint}\n{rest}")))
 }
 
+/// What to write for a word or an option that no command has.
+fn instead_of(wrong: &str) -> Option<String> {
+    Some(match wrong {
+        // Commands about usage take the kind of the name as a word, and those about rows as an option.
+        "consumer" | "user" => "write `--user NAME`".to_owned(),
+        "tenant" | "ip" => format!("write `--{wrong} NAME`"),
+        "--token" => format!("set the variable {TOKEN_VARIABLE} to the token"),
+        "-t" => "write `sluicegate check`".to_owned(),
+        "-s" => "write `systemctl reload sluicegate`".to_owned(),
+        file if file.ends_with(".toml") => format!("to name the file, write '--config {file}'"),
+        _ => return None,
+    })
+}
+
 /// The error with a tip; `given` are the words of the command line.
 pub(super) fn with_tip<'g>(
     mut error: Error,
@@ -38,12 +52,10 @@ pub(super) fn with_tip<'g>(
         error.remove(ContextKind::SuggestedArg);
     }
     let tip = match (error.kind(), error.get(ContextKind::InvalidArg)) {
-        // Commands about usage take the kind of the name as a word, and those about rows as an option.
         (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong)))
-            if matches!(&**wrong, "consumer" | "user" | "tenant" | "ip") =>
+            if let Some(tip) = instead_of(wrong) =>
         {
-            let option = if wrong == "consumer" { "user" } else { wrong };
-            Some(format!("write `--{option} NAME`"))
+            Some(tip)
         }
         (ErrorKind::InvalidValue, Some(ContextValue::String(wrong))) if wrong == "<KIND>" => {
             Some("write `consumer` or `tenant`, and then the name".to_owned())
@@ -53,18 +65,6 @@ pub(super) fn with_tip<'g>(
             let at = given.fold(command, |at, word| at.find_subcommand(word).unwrap_or(at));
             let known = at.get_subcommands().filter(|one| !one.is_hide_set()).map(Command::get_name);
             Some(format!("write {}", listed(&known.collect::<Vec<_>>())))
-        }
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong))) if wrong.ends_with(".toml") => {
-            Some(format!("to name the file, write '--config {wrong}'"))
-        }
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong))) if wrong == "--token" => {
-            Some(format!("set the variable {TOKEN_VARIABLE} to the token"))
-        }
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong))) if wrong == "-t" => {
-            Some("write `sluicegate check`".to_owned())
-        }
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong))) if wrong == "-s" => {
-            Some("write `systemctl reload sluicegate`".to_owned())
         }
         (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong)))
             if wrong.starts_with('-') && error.get(ContextKind::SuggestedArg).is_none() =>
