@@ -20,7 +20,6 @@ pub enum Error {
     /// It is longer than any such file should be.
     #[error("{}: longer than {FILE_BYTES_MAX} bytes", path.display())]
     TooLong { path: PathBuf },
-    /// It is of another program, such as one of `htpasswd`, or a list of keys.
     #[error("{} is not a TOML file of keys or users", path.display())]
     Foreign { path: PathBuf },
     #[error("{}:{line}: {reason}", path.display())]

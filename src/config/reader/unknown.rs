@@ -65,19 +65,14 @@ fn answer(value: &Value<'_>) -> Option<String> {
     let status = first.parse::<u16>().ok().filter(|_| matches!(&*value.key, "return" | "redir"))?;
     let rest = rest.trim_matches([' ', '"', '\'', ';']);
     let is_https = rest.starts_with("https://$") && rest.ends_with("$request_uri");
-    Some(match status {
-        301 | 302 | 303 | 307 | 308 if is_https => {
-            format!("write `redirect = {{ to = \"https\", status = {status} }}` at the route")
-        }
-        _ if rest.contains('$') => return None,
-        _ if rest.is_empty() => format!("write `respond = {{ status = {status} }}` at the route"),
-        300..400 => {
-            format!("write `redirect = {{ to = {}, status = {status} }}` at the route", printer::text(rest))
-        }
-        _ => {
-            format!("write `respond = {{ status = {status}, body = {} }}` at the route", printer::text(rest))
-        }
-    })
+    let to = if is_https { "https" } else { rest };
+    let written = match status {
+        _ if to.contains('$') => return None,
+        _ if rest.is_empty() => format!("respond = {{ status = {status} }}"),
+        300..400 => format!("redirect = {{ to = {}, status = {status} }}", printer::text(to)),
+        _ => format!("respond = {{ status = {status}, body = {} }}", printer::text(rest)),
+    };
+    Some(format!("write `{written}` at the route"))
 }
 
 /// What to write with the number, the duration or the size that is written, in the place of the one of its kind.

@@ -130,7 +130,7 @@ impl ServerCertificate {
     }
 
     fn of(key: CertifiedKey, pair: &CertificatePair, is_stand_in: bool) -> Result<ServerCertificate, Error> {
-        let Described { names, validity: [not_before, not_after], has_alternatives } =
+        let Leaf { names, validity: [not_before, not_after], has_alternatives } =
             describe(&key.cert[0], &pair.cert)?;
         let (key, path) = (Arc::new(key), pair.cert.clone());
         Ok(ServerCertificate { key, names, not_before, not_after, has_alternatives, path, is_stand_in })
@@ -259,7 +259,7 @@ impl ResolvesServerCert for ChallengeResolver {
 }
 
 /// What a leaf certificate says of itself.
-struct Described {
+struct Leaf {
     /// DNS names; the common name where there are none.
     names: Vec<String>,
     /// From when till when, Unix seconds.
@@ -267,7 +267,7 @@ struct Described {
     has_alternatives: bool,
 }
 
-fn describe(leaf: &CertificateDer<'_>, path: &Path) -> Result<Described, Error> {
+fn describe(leaf: &CertificateDer<'_>, path: &Path) -> Result<Leaf, Error> {
     use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
     let unreadable =
         |_| Error::file(TlsFile::Certificate, path, "the names in its first certificate cannot be read");
@@ -287,7 +287,7 @@ fn describe(leaf: &CertificateDer<'_>, path: &Path) -> Result<Described, Error> 
     }
     let validity = certificate.validity();
     let validity = [validity.not_before.timestamp(), validity.not_after.timestamp()];
-    Ok(Described { names, validity, has_alternatives: alternatives.is_some() })
+    Ok(Leaf { names, validity, has_alternatives: alternatives.is_some() })
 }
 
 /// A pair for localhost, valid for a year: to try the gateway with, not to serve the world.
