@@ -197,10 +197,10 @@ impl Keeper {
             Err(error) => {
                 let name = self.config.first_name();
                 if issued.is_some_and(|issued| issued.validity.serves_on(now)) {
-                    tracing::debug!(%name, %error, "renewal waits until Redis, by which nodes take turns, is available");
+                    tracing::debug!(%name, %error, "renewal waits for Redis, through which nodes take turns");
                     return STEP_MAX;
                 }
-                tracing::warn!(%name, %error, "Redis, by which nodes take turns, is unavailable: this node orders its own certificate");
+                tracing::warn!(%name, %error, "Redis is unavailable, so nodes cannot take turns: this node orders a certificate of its own");
                 return self.attempt(issued, own, now).await;
             }
         }
@@ -400,7 +400,7 @@ async fn tell(fleet: Option<&CertificateFleet>, attempts: Option<&FailedAttempts
 
 fn forget(attempts: &Path) {
     if let Err(error) = whole_file::remove(attempts) {
-        tracing::warn!(file = %attempts.display(), %error, "file of failed attempts cannot be removed");
+        tracing::warn!(file = %attempts.display(), %error, "the file of failed orders cannot be removed: delete it, or the next order waits longer than needed");
     }
 }
 

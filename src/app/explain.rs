@@ -129,11 +129,11 @@ pub fn explain(
         Ok(Arrival::Routed(arrived)) => arrived,
         Ok(Arrival::Server) => {
             explained.goes_to =
-                Some("the gateway's own response to OPTIONS *, which no limit counts".to_owned());
+                Some("the gateway answers OPTIONS * itself, and no limit counts it".to_owned());
             return explained;
         }
         Ok(Arrival::Redirected { listener, port }) => {
-            explained.goes_to = Some(format!("listener {listener}, which redirects to https, port {port}"));
+            explained.goes_to = Some(format!("listener {listener} redirects to https, port {port}"));
             return explained;
         }
         Err(refusal) => return explained.refused(&refusal),
@@ -484,21 +484,13 @@ impl RequestExplanation {
         let would_answer = self.considered.iter().find(|(_, why)| why == ANSWERS).map(|(route, _)| route);
         match (&self.route, &self.goes_to) {
             (Some(route), Some(goes_to)) => lines.push(format!("route    {route}: goes to {goes_to}")),
-            (None, Some(goes_to)) => lines.push(format!("route    none: goes to {goes_to}")),
+            (None, Some(goes_to)) => lines.push(format!("route    none: {goes_to}")),
             _ => lines.push(match would_answer {
                 Some(route) => format!("route    {route}, but the request is refused before"),
                 None => "route    none matches".to_owned(),
             }),
         }
         lines.extend(self.mirror.iter().map(|mirror| format!("mirror   {mirror}")));
-        let answering = self.route.as_ref().or(would_answer);
-        for (route, why) in self.considered.iter().filter(|(route, _)| Some(route) != answering) {
-            lines.push(format!("not      {route}: {why}"));
-        }
-        if self.hidden > 0 {
-            let routes = if self.hidden == 1 { "route" } else { "routes" };
-            lines.push(format!("not      {} more {routes}; --all shows them", self.hidden));
-        }
         lines.extend(self.servers.iter().map(|server| format!("server   {server}")));
         lines.extend(self.identity.iter().map(|identity| format!("identity {identity}")));
         lines.extend(self.exempt.iter().map(|(policy, entry)| format!("exempt   from {policy}: {entry}")));
@@ -539,6 +531,14 @@ impl RequestExplanation {
         lines.extend(self.blocked.iter().map(|by| format!("blocked  by {}", by.sentence())));
         if let Some(refused) = &self.refused {
             lines.push(format!("refused  {refused}"));
+        }
+        let answering = self.route.as_ref().or(would_answer);
+        for (route, why) in self.considered.iter().filter(|(route, _)| Some(route) != answering) {
+            lines.push(format!("not      {route}: {why}"));
+        }
+        if self.hidden > 0 {
+            let routes = if self.hidden == 1 { "route" } else { "routes" };
+            lines.push(format!("not      {} more {routes}; --all shows them", self.hidden));
         }
         config::hidden(&(lines.join("\n") + "\n"))
     }

@@ -11,7 +11,8 @@ use base::clock;
 use config::{Config, Definition, Subject};
 use gateway::service::config::ListenerConfig;
 use limiter::global::Global;
-use net::tls::{self, CertificatePair, ClientAuth, ServerCertificate, TlsFile};
+use net::tls::{self, AbsentPair, CertificatePair, ClientAuth, ServerCertificate, TlsFile};
+use net::trust::{ClientPair, Trust};
 use net::unix_socket::{self, Rights};
 
 /// Something wrong with a file: the part and the key that name it, the message, and what to do about it.
@@ -72,12 +73,15 @@ pub(super) fn check(config: &Config) -> Vec<FileProblem> {
         let found = wrong_with_tls(Subject::Admin, &tls.certs, tls.client_auth.as_ref());
         wrong.extend(found.into_iter().map(|it| FileProblem { field: format!("grpc.{}", it.field), ..it }));
     }
+    for (index, upstream) in config.upstreams.iter().enumerate() {
+        wrong.extend(untimely_shown(Subject::Upstream(index), &upstream.tls));
+    }
     for (index, method) in config.auth.iter().enumerate() {
-        if let Some(remote) = issuer_over_tls(method)
-            && let Err(error) = tls::client_config(false, &remote.trust)
-        {
+        let Some(remote) = issuer_over_tls(method) else { continue };
+        if let Err(error) = tls::client_config(false, &remote.trust) {
             wrong.push(FileProblem::tls(Subject::Auth(index), trust_field(&error, "jwks"), &error));
         }
+        wrong.extend(untimely_shown(Subject::Auth(index), &remote.trust));
     }
     if let Some(trace) = config.trace.as_ref().filter(|trace| trace.is_tls())
         && let Err(error) = tls::client_config(false, &trace.trust)
@@ -136,10 +140,8 @@ fn wrong_with_tls(
     let pairs = certs.iter().enumerate().filter(|(_, pair)| !pair.is_to_be_made());
     let pairs = pairs.filter_map(|(index, pair)| match ServerCertificate::read(pair) {
         Ok(certificate) => {
-            let message = untimely(&certificate, clock::unix().as_secs())?;
-            let (field, hint) =
-                (format!("certs[{index}].cert"), "replace the file with a renewed certificate");
-            Some(FileProblem::warning(subject, &field, message, hint.into()))
+            let message = refused(&certificate)?;
+            Some(FileProblem::warning(subject, &format!("certs[{index}].cert"), message, RENEW.into()))
         }
         Err(error) => {
             let key = if error.part() == Some(TlsFile::Key) { "key" } else { "cert" };
@@ -164,25 +166,43 @@ fn lists_over(clients: &ClientAuth) -> Option<String> {
 /// What a listener's files say that is over: clients refuse it, or are refused.
 pub(super) fn expired(listener: &ListenerConfig) -> Vec<String> {
     let certificates = listener.certs.iter().filter_map(|pair| ServerCertificate::read(pair).ok());
-    let untimely = certificates.filter_map(|it| untimely(&it, clock::unix().as_secs()));
-    untimely.chain(listener.client_auth.as_ref().and_then(lists_over)).collect()
+    let refused = certificates.filter_map(|it| refused(&it));
+    refused.chain(listener.client_auth.as_ref().and_then(lists_over)).collect()
 }
 
-/// That clients refuse a certificate at this time, Unix seconds. It is no error, because it may be all there is, and
-/// clients that do not look are served.
-fn untimely(certificate: &ServerCertificate, now: u64) -> Option<String> {
-    let now = i64::try_from(now).unwrap_or(i64::MAX);
-    let path = certificate.path.display();
-    match now {
-        now if now > certificate.not_after => {
-            Some(format!("the certificate in {path} has expired: clients refuse it"))
-        }
-        now if now < certificate.not_before => {
-            Some(format!("the certificate in {path} is not valid yet: clients refuse it"))
-        }
+/// That clients refuse a certificate. It is no error, because it may be all there is, and clients that do not look are
+/// served.
+fn refused(certificate: &ServerCertificate) -> Option<String> {
+    let why = untimely(certificate);
+    let why = why.or_else(|| (!certificate.has_alternatives).then_some("has no subjectAltName"))?;
+    Some(format!("the certificate in {} {why}: clients refuse it", certificate.path.display()))
+}
+
+/// Why a certificate is not valid now.
+fn untimely(certificate: &ServerCertificate) -> Option<&'static str> {
+    match clock::unix_s() {
+        now if now > certificate.not_after => Some("has expired"),
+        now if now < certificate.not_before => Some("is not valid yet"),
         _ => None,
     }
 }
+
+/// That servers refuse the certificate that the gateway shows them.
+fn untimely_shown(subject: Subject, trust: &Trust) -> Option<FileProblem> {
+    let ClientPair { cert, key } = trust.shown.clone()?;
+    let pair = CertificatePair { cert, key, absent: AbsentPair::Refuse };
+    // One that cannot be read is reported where it is to be used.
+    let certificate = ServerCertificate::read(&pair).ok()?;
+    let message = format!(
+        "the certificate in {} {}: servers that verify it refuse the gateway",
+        pair.cert.display(),
+        untimely(&certificate)?
+    );
+    Some(FileProblem::warning(subject, "tls.cert", message, RENEW.into()))
+}
+
+/// What to do about a certificate that peers refuse.
+const RENEW: &str = "replace the file with a renewed certificate";
 
 /// Users and groups that are not there. A socket's directory is not looked at: a service often brings it with it.
 fn wrong_with_rights(rights: &Rights) -> impl Iterator<Item = (&'static str, unix_socket::Error)> {

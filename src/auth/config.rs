@@ -65,14 +65,24 @@ pub enum MethodKind {
 impl MethodKind {
     /// How a credential is added to its file, which is made if it is not there.
     pub fn hint_to_fill(&self) -> String {
+        let Some((command, file)) = self.command() else { return String::new() };
+        format!("add one: `{command} >> {}`", file.display())
+    }
+
+    /// How a file of another program becomes one of credentials.
+    pub(super) fn hint_to_make(&self) -> String {
+        let command = self.command().map(|(command, _)| command).unwrap_or_default();
+        format!("write an entry for each, as `{command}` prints it")
+    }
+
+    /// What prints a credential, and its file.
+    fn command(&self) -> Option<(String, &Path)> {
         let (option, file) = match self {
-            MethodKind::ApiKey(config) => ("--new", config.source.file()),
-            MethodKind::Basic(config) => ("--basic", Some(config.file.as_path())),
-            MethodKind::Anonymous(_) | MethodKind::Jwt(_) | MethodKind::Mtls(_) => ("", None),
+            MethodKind::ApiKey(config) => ("--new", config.source.file()?),
+            MethodKind::Basic(config) => ("--basic", config.file.as_path()),
+            MethodKind::Anonymous(_) | MethodKind::Jwt(_) | MethodKind::Mtls(_) => return None,
         };
-        let command =
-            |file: &Path| format!("sluicegate hash-key {option} --consumer NAME >> {}", file.display());
-        file.map(|file| format!("add one: `{}`", command(file))).unwrap_or_default()
+        Some((format!("sluicegate hash-key {option} --consumer NAME"), file))
     }
 }
 

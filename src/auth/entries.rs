@@ -20,6 +20,8 @@ pub enum Error {
     /// It is longer than any such file should be.
     #[error("{}: longer than {FILE_BYTES_MAX} bytes", path.display())]
     TooLong { path: PathBuf },
+    #[error("{} is not a TOML file of keys or users", path.display())]
+    Foreign { path: PathBuf },
     #[error("{}:{line}: {reason}", path.display())]
     Wrong {
         path: PathBuf,
@@ -71,6 +73,9 @@ impl<T: DeserializeOwned> ParsedFile<T> {
     fn parse(path: &Path, text: String) -> Result<ParsedFile<T>, Error> {
         match toml::from_str(&text) {
             Ok(content) => Ok(ParsedFile { path: path.to_owned(), text, content }),
+            Err(_) if !text.contains("[[") && text.parse::<toml::Table>().is_err() => {
+                Err(Error::Foreign { path: path.to_owned() })
+            }
             Err(error) => {
                 let at = error.span().map_or(0, |span| span.start);
                 // Messages about types quote the value: texts between quotes, numbers without.

@@ -38,6 +38,7 @@ impl Error {
             {
                 kind.hint_to_fill()
             }
+            Error::File(entries::Error::Foreign { .. }) => kind.hint_to_make(),
             Error::File(_) | Error::Jwt(_) => String::new(),
         }
     }

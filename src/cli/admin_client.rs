@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
@@ -23,7 +23,7 @@ use control::admin;
 use net::any_stream::AnyStream;
 use net::fetch::{ConnectionFailure, over};
 use net::listening::Bind;
-use net::tls;
+use net::tls::{self, TlsFile};
 use net::trust::Trust;
 use policy::percent;
 
@@ -115,8 +115,8 @@ impl AdminAddress {
                     format!("the certificate of {self} is not trusted"),
                     "name the authority that issued it with --ca",
                 ),
-                Cause::TlsAuthority => (format!("on {self}, {}", Cause::TlsAuthority.sentence()), ""),
-                _ => (format!("the certificate of {self} is refused"), ""),
+                // Without what the library says, which has moments in seconds since 1970.
+                cause => return anyhow!("on {self}, {}", cause.sentence()),
             },
             _ if is_no_http => (
                 format!("{self} does not speak plain HTTP"),
@@ -218,11 +218,17 @@ pub(super) fn with_token_remedy(detail: &str, which: &str) -> String {
 
 /// A file of ours cannot be used, for which who would have answered is not to blame.
 #[derive(Debug)]
-struct OwnFileError(String);
+struct OwnFileError(tls::Error);
 
 impl fmt::Display for OwnFileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "--ca, --cert or --key: {}", self.0)
+        f.write_str(match self.0.part() {
+            Some(TlsFile::Authorities | TlsFile::Revocations) => "--ca: ",
+            Some(TlsFile::Certificate) => "--cert: ",
+            Some(TlsFile::Key) => "--key: ",
+            None => "",
+        })?;
+        write!(f, "{}", self.0)
     }
 }
 
@@ -230,7 +236,7 @@ impl std::error::Error for OwnFileError {}
 
 /// A connection over TLS to the listener, and to nobody else.
 pub(super) async fn secured(place: &TlsOptions) -> anyhow::Result<TlsStream<TcpStream>> {
-    let config = tls::client_config(false, &place.trust).map_err(|error| OwnFileError(error.to_string()))?;
+    let config = tls::client_config(false, &place.trust).map_err(OwnFileError)?;
     let host = place.authority.rsplit_once(':').map_or(&*place.authority, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let name = ServerName::try_from(host.to_owned()).context("the host is neither a name nor an address")?;

@@ -69,14 +69,9 @@ pub fn check(
     if let Some(warning) = app::sockets::descriptors::warning(&config, descriptors) {
         writeln!(errors, "warning: {warning}\n")?;
     }
-    for path in
-        [&config.access_log.to, &config.decisions.to].into_iter().filter_map(directory_that_is_missing)
-    {
-        let shown = path.display();
-        writeln!(
-            errors,
-            "warning: the directory {shown} of a log does not exist here: create it where the gateway runs\n"
-        )?;
+    let logs = [&config.access_log.to, &config.decisions.to].into_iter();
+    for warning in logs.filter_map(log_that_cannot_be_opened) {
+        writeln!(errors, "warning: {warning}\n")?;
     }
     if let Some(warning) = config.database.as_ref().and_then(file_that_cannot_be_written) {
         writeln!(errors, "warning: {warning}\n")?;
@@ -105,10 +100,14 @@ pub fn check(
     Ok(0)
 }
 
-/// The directory of a log's file, if there is none. It is no error, because it may be there where the gateway runs.
-fn directory_that_is_missing(sink: &Sink) -> Option<&Path> {
+/// Why a log's file cannot be opened. It is no error, because it may be otherwise where the gateway runs.
+fn log_that_cannot_be_opened(sink: &Sink) -> Option<String> {
     let Sink::File(path) = sink else { return None };
-    path.parent().filter(|directory| !directory.is_dir())
+    if path.is_dir() {
+        return Some(format!("the log {} is a directory: name a file in it", path.display()));
+    }
+    let directory = path.parent().filter(|directory| !directory.is_dir())?.display();
+    Some(format!("the directory {directory} of a log does not exist here: create it where the gateway runs"))
 }
 
 /// Why this user cannot write the file of a database in SQLite, or its directory, because there are files beside it. As
@@ -476,6 +475,13 @@ mod tests {
             assert_eq!(hints, 1 + usize::from(held.contains("prp")), "{errors}");
             assert!(!errors.contains("prp"), "what stands in a file of keys is not quoted: {errors}");
         }
+        std::fs::write(&keys, "ann:$apr1$x$y=\n").expect("the temporary directory is writable");
+        let (_, _, errors) = checked("keys", &text, ALONE);
+        assert!(
+            errors.contains(&format!("{name} is not a TOML file of keys or users\n --> FILE:3:8\n")),
+            "{errors}"
+        );
+        assert!(errors.contains("as `sluicegate hash-key --new --consumer NAME` prints it"), "{errors}");
         std::fs::remove_file(&keys).expect("it was made above");
     }
 

@@ -4,7 +4,7 @@
 //! gateway answers, it explains from the file, and from Redis if the file names one, and says so.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::Write;
 use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -94,7 +94,10 @@ pub fn run(
         let client = arguments.whom.client(file, PATIENCE, admin::Config::own_token)?;
         let text = match &arguments.request {
             Some(id) => sent(&client, id)?,
-            None => ask(&client, arguments).map_err(|why| anyhow!("{why}"))?.text,
+            None => match ask(&client, arguments) {
+                Err(NoExplanation::Unheard(error)) => return Err(error),
+                answer => answer.map_err(|why| anyhow!("{why}"))?.text,
+            },
         };
         write!(out, "{text}")?;
         return Ok(0);
@@ -154,7 +157,7 @@ fn sent(client: &AdminClient, id: &str) -> anyhow::Result<String> {
 /// The explanation of the running gateway; `None` if none answers.
 fn ask(client: &AdminClient, arguments: &Arguments) -> Result<Explanation, NoExplanation> {
     let answer = client.ask(&Method::GET, &target(&arguments.asked()), &HeaderMap::new(), None);
-    let answer = answer.map_err(|error| NoExplanation::of(&error))?;
+    let answer = answer.map_err(NoExplanation::Unheard)?;
     if answer.status() != StatusCode::OK {
         let problem = serde_json::from_slice(answer.body()).unwrap_or_default();
         return Err(NoExplanation::Refused(client.place.refusal(answer.status(), &problem)));
@@ -198,30 +201,22 @@ impl Explanation {
 /// Why no running gateway has explained the request.
 enum NoExplanation {
     Nobody,
-    /// Somebody listens there and was not asked: the listener wants a certificate, or is not that of the file.
-    Unheard(String),
+    /// Nobody listens there, or somebody does who was not asked: the listener wants a certificate, or is not that of the
+    /// file.
+    Unheard(anyhow::Error),
     /// Because of `--offline`.
     Offline,
     /// What it says instead, because it may have another token.
     Refused(String),
 }
 
-impl NoExplanation {
-    fn of(error: &anyhow::Error) -> NoExplanation {
-        let cause = error.root_cause();
-        let kind = cause.downcast_ref::<io::Error>().map(io::Error::kind);
-        match kind {
-            Some(io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound) => NoExplanation::Nobody,
-            _ => NoExplanation::Unheard(cause.to_string()),
-        }
-    }
-}
-
 impl fmt::Display for NoExplanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NoExplanation::Nobody => f.write_str("no gateway answers on the admin address"),
-            NoExplanation::Unheard(why) => write!(f, "no gateway answers on the admin address ({why})"),
+            NoExplanation::Unheard(error) => {
+                write!(f, "no gateway answers on the admin address ({})", error.root_cause())
+            }
             NoExplanation::Offline => f.write_str("no gateway was asked"),
             NoExplanation::Refused(why) => f.write_str(why),
         }

@@ -4,7 +4,36 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 use crate::admin_client::TOKEN_VARIABLE;
-use base::words::listed;
+use base::words::{listed, nearest};
+
+/// The error with what the standard library says of a number in other words. `None`: it says nothing of one.
+fn of_number(error: &Error) -> Option<Error> {
+    let said = error.to_string();
+    let is_of_value = error.kind() == ErrorKind::ValueValidation;
+    let (said, rest) = said.strip_prefix("error: ").filter(|_| is_of_value)?.split_once('\n')?;
+    let (what, why) = said.rsplit_once(": ")?;
+    let hint = match why.split_once(" is not in ").and_then(|(_, range)| range.split_once("..=")) {
+        Some((min, max)) => format!("write a whole number from {min} to {max}"),
+        None if why.contains("float") => "write a number".to_owned(),
+        None if why.contains("digit found") || why.contains("integer") => "write a whole number".to_owned(),
+        None => return None,
+    };
+    Some(Error::raw(error.kind(), format!("{what}: {hint}\n{rest}")))
+}
+
+/// What to write for a word or an option that no command has.
+fn instead_of(wrong: &str) -> Option<String> {
+    Some(match wrong {
+        // Commands about usage take the kind of the name as a word, and those about rows as an option.
+        "consumer" | "user" => "write `--user NAME`".to_owned(),
+        "tenant" | "ip" => format!("write `--{wrong} NAME`"),
+        "--token" => format!("set the variable {TOKEN_VARIABLE} to the token"),
+        "-t" => "write `sluicegate check`".to_owned(),
+        "-s" => "write `systemctl reload sluicegate`".to_owned(),
+        file if file.ends_with(".toml") => format!("to name the file, write '--config {file}'"),
+        _ => return None,
+    })
+}
 
 /// The error with a tip; `given` are the words of the command line.
 pub(super) fn with_tip<'g>(
@@ -12,24 +41,30 @@ pub(super) fn with_tip<'g>(
     command: &Command,
     given: impl Iterator<Item = &'g str> + Clone,
 ) -> Error {
+    if let Some(error) = of_number(&error) {
+        return error;
+    }
+    // Without a suggestion that is only the least distant of all options.
+    if let (Some(ContextValue::String(given)), Some(ContextValue::String(suggested))) =
+        (error.get(ContextKind::InvalidArg), error.get(ContextKind::SuggestedArg))
+        && nearest(given, &[suggested]).is_none()
+    {
+        error.remove(ContextKind::SuggestedArg);
+    }
     let tip = match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong)))
+            if let Some(tip) = instead_of(wrong) =>
+        {
+            Some(tip)
+        }
+        (ErrorKind::InvalidValue, Some(ContextValue::String(wrong))) if wrong == "<KIND>" => {
+            Some("write `consumer` or `tenant`, and then the name".to_owned())
+        }
         (ErrorKind::InvalidSubcommand, _) if error.get(ContextKind::SuggestedSubcommand).is_none() => {
             // All of them, because clap lists them only in its help.
             let at = given.fold(command, |at, word| at.find_subcommand(word).unwrap_or(at));
             let known = at.get_subcommands().filter(|one| !one.is_hide_set()).map(Command::get_name);
             Some(format!("write {}", listed(&known.collect::<Vec<_>>())))
-        }
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong))) if wrong.ends_with(".toml") => {
-            Some(format!("to name the file, write '--config {wrong}'"))
-        }
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong))) if wrong == "--token" => {
-            Some(format!("set the variable {TOKEN_VARIABLE} to the token"))
-        }
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong))) if wrong == "-t" => {
-            Some("write `sluicegate check`".to_owned())
-        }
-        (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong))) if wrong == "-s" => {
-            Some("write `systemctl reload sluicegate`".to_owned())
         }
         (ErrorKind::UnknownArgument, Some(ContextValue::String(wrong)))
             if wrong.starts_with('-') && error.get(ContextKind::SuggestedArg).is_none() =>
@@ -42,7 +77,9 @@ pub(super) fn with_tip<'g>(
             let options = listed(&options.iter().map(String::as_str).collect::<Vec<_>>());
             match wrong[1..].starts_with(|first: char| first.is_ascii_digit()) {
                 true => Some("write a number that is not negative".to_owned()),
-                false if options.is_empty() => None,
+                false if options.is_empty() => {
+                    Some("leave it out: this command has no such option".to_owned())
+                }
                 false => Some(format!("write {options}, or see '--help' for more")),
             }
         }
@@ -92,6 +129,18 @@ mod tests {
             (&["ctl", "block", "add", "--user", "a", "--reason", "b", "--status", "404"], "write 403 or 429"),
             #[cfg(feature = "control")]
             (&["ctl", "block", "add", "--user", "a", "--reason", "b", "--for", "1 hour"], "write `1h`"),
+            #[cfg(feature = "control")]
+            (&["ctl", "block", "add", "consumer", "ann", "--reason", "b"], "tip: write `--user NAME`"),
+            #[cfg(feature = "control")]
+            (&["ctl", "usage", "ann"], "tip: write `consumer` or `tenant`, and then the name"),
+            #[cfg(feature = "control")]
+            (
+                &["ctl", "tier", "assign", "ann", "pro", "--reason", "b"],
+                "tip: write `--dry-run` or `--if-version`",
+            ),
+            #[cfg(feature = "control")]
+            (&["ctl", "hot-keys", "--minutes", "0"], "<MINUTES>': write a whole number from 1 to 60\n"),
+            (&["upgrade", "--pid", "x"], "'x' for '--pid <PID>': write a whole number\n"),
             #[cfg(feature = "replay")]
             (&["suggest", "--log", "a", "--by", "foo"], "counted by `foo`: write consumer, tenant, ip"),
             (&["explain", "--request", ""], "a value is required for '--request <ID>'"),

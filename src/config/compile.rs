@@ -138,7 +138,11 @@ fn finding(config: &Config, error: &Error, places: &DefinitionSpans) -> Finding 
         }
         _ => String::new(),
     };
-    let finding = error_in(config, places, subject, key, &problem.to_string(), &hint);
+    let said = problem.to_string();
+    // What to do stands last, and not within what is quoted.
+    let parts = said.rsplit_once("; ").filter(|(what, _)| what.matches('`').count() % 2 == 0);
+    let (what, hint) = parts.filter(|_| hint.is_empty()).unwrap_or((&said, &hint));
+    let finding = error_in(config, places, subject, key, what, hint);
     match other.and_then(|other| places.find(other, &other_key)) {
         Some(place) => finding.beside(place, "the other"),
         None => finding,

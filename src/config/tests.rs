@@ -627,7 +627,7 @@ fn no_url_that_the_gateway_asks_has_a_port_out_of_range() {
         "[listener.a]\nbind = \"127.0.0.1:1\"\nredirect = \"https://a.example:70000{path}\"\n",
     ] {
         let said = load(&[text]).expect_err("it is refused");
-        assert!(said.contains("has a port out of range") && said.contains("from 1 to 65535"), "{said}");
+        assert!(said.contains("has no valid port") && said.contains("from 1 to 65535"), "{said}");
     }
 }
 
@@ -751,6 +751,41 @@ fn what_cannot_be_meant_draws_a_warning() {
             "4:13",
             "`overshoot` changes nothing",
         ),
+        (tls.to_owned(), "1:11", "there is no route: every request gets 404"),
+        (
+            "[[route]]\npath = \"/{id}\"\nredirect = \"https://$host/x\"\n".to_owned(),
+            "3:12",
+            "`$host` is sent literally",
+        ),
+        (
+            "[[route]]\nto = \"http://a\"\nrewrite = \"/x/$uri\"\n".to_owned(),
+            "3:11",
+            "`$uri` is sent literally",
+        ),
+        (format!("{echo}match = {{ header = {{ x-a = \"^x.*\" }} }}\n"), "3:28", "not as a pattern"),
+        (
+            format!("{echo}headers = {{ set = {{ x-a = \"{{consumer}}\" }} }}\n"),
+            "3:11",
+            "the route does not authenticate, so `{consumer}`",
+        ),
+        (
+            "[[route]]\nto = \"http://a\"\nrewrite = \"/{claim:sub}\"\n".to_owned(),
+            "3:11",
+            "the route does not authenticate",
+        ),
+        (
+            "[admin]\ntokens = [{ name = \"a\", token = \"${SECRET}\", role = \"read\", expires = \"2020-01-01\" }]\n"
+                .to_owned(),
+            "2:71",
+            "this token has expired: it is refused",
+        ),
+        (
+            "[auth.j]\nkind = \"jwt\"\naudience = \"a\"\nalgorithms = \"ES256\"\n\
+             jwks = \"https://a/.well-known/openid-configuration\"\n"
+                .to_owned(),
+            "5:8",
+            "write the URL that it has as `jwks_uri`",
+        ),
     ] {
         let said = warned(&text);
         assert!(
@@ -759,7 +794,11 @@ fn what_cannot_be_meant_draws_a_warning() {
         );
     }
     for text in [
-        format!("{plain}{tls}").replace("\"https\"", "\"https:1\""),
+        format!("{plain}{tls}{echo}").replace("\"https\"", "\"https:1\""),
+        plain.replace("https", "https://a{path}"),
+        format!(
+            "{echo}headers = {{ set = {{ x-a = \"{{{{consumer}}}} $5\" }} }}\nmatch = {{ header = {{ x-a = \"a*\" }} }}\n"
+        ),
         format!("{upstream}timeouts = {{ total = \"10s\" }}\n[policy.p]\nby = []\nlimit = \"1/s\"\n"),
         "[[route]]\npath = \"/a\"\nmethods = \"POST\"\nredirect = \"/a\"\n".to_owned(),
         "[policy.p]\nby = []\nlimit = \"1/s\"\nmatch = { method = \"HEAD\", path = \"/a/b\" }\n\
@@ -1074,7 +1113,11 @@ fn a_hint_that_is_followed_is_taken() {
             "interval = 5",
             "every = \"5s\"",
         ),
-        ("[upstream.a]\nservers = \"http://a\"\nhealth = { path = \"/\", @ }", "expect = 2", "status = 200"),
+        (
+            "[upstream.a]\nservers = \"http://a\"\nhealth = { path = \"/\", @ }",
+            "expect = 204",
+            "status = 204",
+        ),
         ("[upstream.a]\nservers = \"http://a\"\nretry = { @ }", "attempts = 3", "times = 1"),
         ("[policy.a]\nby = \"ip\"\n@", "limit = \"100/m\"\nburst = 20", "limit = \"100/m burst 20\""),
         ("[policy.a]\nlimit = \"100/m\"\n@", "key = \"ip\"", "by = [\"ip\"]"),
@@ -1095,7 +1138,7 @@ fn a_hint_that_is_followed_is_taken() {
         ("[[route]]\nto = \"echo\"\nmatch = { header = @ }", "\"x-a\"", "{ x-name = \"value\" }"),
         ("[[route]]\nto = { @ }", "url = \"http://a\"", "upstream = \"http://127.0.0.1:3000\""),
         ("[[route]]\nrespond = { @ }", "code = 404", "status = 404"),
-        ("[shutdown]\n@", "timeout = \"5s\"", "drain = \"30s\""),
+        ("[shutdown]\n@", "timeout = \"5s\"", "drain = \"5s\""),
         ("[trace]\n@", "endpoint = \"http://a\"", "otlp = \"http://127.0.0.1:4318\""),
         ("[client-ip]\n@", "trusted = \"10.0.0.0/8\"", "trust = [\"10.0.0.0/8\"]"),
     ] {
@@ -1581,7 +1624,7 @@ fn upstreams_are_checked() {
         ),
         (
             "[upstream.a]\nservers = \"http://a:99999\"",
-            "`http://a:99999` has a port out of range",
+            "`http://a:99999` has no valid port",
             "2:11",
             "from 1 to 65535",
         ),
@@ -1614,7 +1657,7 @@ fn upstreams_are_checked() {
             "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash:cookie:a b\"",
             "`cookie:a b` is not a dimension",
             "3:11",
-            "cookie:<name>",
+            "write `hash:cookie:NAME`",
         ),
         (
             "[upstream.a]\nservers = \"http://a\"\nbalance = \"hash:paht\"",
@@ -1718,7 +1761,7 @@ fn policies_are_checked() {
             "[policy.a]\nby = [\"claims:sub\"]\nlimit = \"1/s\"",
             "`claims:sub` is not a dimension",
             "2:7",
-            "claim:<name>",
+            "write `claim:sub`",
         ),
         (
             "[policy.a]\nby = []\nlimit = \"1/s by ip\"",
@@ -2103,9 +2146,9 @@ fn routes_are_checked() {
         ),
         (
             "[[route]]\nto = [\"http://a\", \"http://a:80\"]",
-            "the route names the upstream `http://a` twice; give it one weight",
+            "the route names the upstream `http://a` twice",
             "2:6",
-            "",
+            "give it one weight",
         ),
         (
             "[[route]]\nto = [{ upstream = \"http://a\", weight = 1001 }]",
@@ -2115,9 +2158,9 @@ fn routes_are_checked() {
         ),
         (
             "[[route]]\nto = [{ upstream = \"http://a\", weight = 0 }]",
-            "all weights are 0; give one of the upstreams a `weight` from 1",
+            "all weights are 0",
             "2:6",
-            "",
+            "give one of the upstreams a `weight` from 1",
         ),
         (
             "[[route]]\nto = \"http://a\"\nsticky = \"ip\"",
@@ -2538,6 +2581,12 @@ fn methods_that_never_match_are_checked() {
         ("[[route]]\nto = \"echo\"\nmethods = []", "`methods` is empty", "3:11", "for any method"),
         ("[[route]]\nto = \"echo\"\nmethods = \"*\"", "`*` is not a method", "3:11", "for any method"),
         (
+            "[[route]]\nto = \"echo\"\nmethods = [\"ANY\"]",
+            "`ANY` is not a method",
+            "3:12",
+            "leave `methods` out",
+        ),
+        (
             "[[route]]\nto = \"echo\"\nmethods = [\"GET\", \"TRACE\"]",
             "`TRACE` never matches: the gateway answers 501",
             "3:19",
@@ -2558,28 +2607,40 @@ fn what_is_wrong_together_is_checked() {
         ),
         (
             "[[route]]\nto = \"echo\"\npath = \"/${SECRET};\"",
-            "`…` never matches: the path has a semicolon, which only a parameter matches; write {name} in its place, and path-escapes = \"keep\"",
+            "`…` never matches: the path has a semicolon, which only a parameter matches",
             "3:8",
-            "",
+            "write {name} in its place, and path-escapes = \"keep\"",
         ),
         (
             "[[route]]\nto = \"echo\"\npath = \"/{*}\"",
-            "the name of a parameter has letters, digits, `_` and `-`, a letter or `_` first; `{name}` takes any one segment, `{*name}` at the end all that follows; there are no regular expressions",
+            "`{*}`: the name of a parameter has letters, digits, `_` and `-`, a letter or `_` first",
             "3:8",
-            "",
+            "write `{name}` for any one segment, or `{*rest}` at the end",
+        ),
+        (
+            "[[route]]\nto = \"echo\"\npath = \"/{id:[0-9]+}\"",
+            "`{id:[0-9]+}`: the name of a parameter has letters, digits, `_` and `-`, a letter or `_` first",
+            "3:8",
+            "write `{id}` for any one segment, or `{*rest}` at the end for all that follows: there are no regular",
         ),
         ("[[route]]\nto = \"echo\"\nhost = [\"a\", \"b.*\"]", "`b.*` is not a host", "3:14", HOST_STAR),
         (
             "[[route]]\nto = \"echo\"\npath = \"/{id}\"\nheaders = { set = { x-a = \"{di}\" } }",
-            "`di` does not exist here; write one of id, ip, host, method, path, query, route, consumer, tenant, tier, request_id",
+            "`di` does not exist here",
             "4:19",
-            "",
+            "write one of id, ip, host, method, path, query, route, consumer, tenant, tier, request_id, or claim:<name>",
+        ),
+        (
+            "[[route]]\nto = \"http://a\"\npath = \"/{*rest}\"\nrewrite = \"/a/{*rest}\"",
+            "`*rest` does not exist here",
+            "4:11",
+            "write `{rest}`",
         ),
         (
             "[policy.a]\nby = [\"ip\"]\nlimit = \"5/s\"\ncost = { default = 6 }",
-            "a request that costs 6 units is never admitted by a window of 5; lower the cost or raise the limit or burst",
+            "a request that costs 6 units is never admitted by a window of 5",
             "4:20",
-            "",
+            "lower the cost or raise the limit or burst",
         ),
         (
             "[policy.a]\nby = [\"ip\", \"param:id\"]\nlimit = \"5/s\"\n[[route]]\nto = \"echo\"\nlimit = \"a\"",
@@ -2593,7 +2654,7 @@ fn what_is_wrong_together_is_checked() {
     );
     assert!(
         said.starts_with(
-            "error: the routes `b` and `a` match the same requests, and neither is more specific; give"
+            "error: the routes `b` and `a` match the same requests, and neither is more specific\n"
         ),
         "{said}"
     );
@@ -2758,19 +2819,19 @@ fn the_process_is_checked() {
         ("[log]\naccess = { format = \"{client\" }", "`format` is invalid", "2:22", "`{` is not closed"),
         (
             "[log]\naccess = { to = \"udp://a:0\" }",
-            "`udp://a:0` has a port out of range",
+            "`udp://a:0` has no valid port",
             "2:17",
             "from 1 to 65535",
         ),
         (
             "[log]\naccess = { to = \"udp://127.0.0.1:70000\" }",
-            "`udp://127.0.0.1:70000` has a port out of range",
+            "`udp://127.0.0.1:70000` has no valid port",
             "2:17",
             "from 1 to 65535",
         ),
         (
             "[log]\ndecisions = { to = { syslog = \"udp://[::1]:70000\" } }",
-            "`udp://[::1]:70000` has a port out of range",
+            "`udp://[::1]:70000` has no valid port",
             "2:31",
             "from 1 to 65535",
         ),
@@ -2802,7 +2863,7 @@ fn the_process_is_checked() {
         ),
         (
             "[trace]\notlp = \"http://127.0.0.1:99999\"",
-            "`http://127.0.0.1:99999` has a port out of range",
+            "`http://127.0.0.1:99999` has no valid port",
             "2:8",
             "from 1 to 65535",
         ),

@@ -25,6 +25,8 @@ pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans)
     methods_of_routes(ctx, config, places);
     policies_of_routes(ctx, config, places);
     sticky_identities_without_auth(ctx, config, places);
+    identities_without_auth(ctx, config, places);
+    listeners_without_routes(ctx, config, places);
     upstreams_of_routes(ctx, config, places);
     domains_without_grpc(ctx, config, places);
     unknown_tiers(ctx, config, places);
@@ -128,6 +130,39 @@ fn sticky_identities_without_auth(ctx: &Context<'_>, config: &Config, places: &D
         let message = "the route does not authenticate, so no client keeps its upstream";
         ctx.warn(place, message, "add `auth` to the route, or use another dimension");
     }
+}
+
+/// Routes that write who the client is into headers and paths, if nobody is known there.
+fn identities_without_auth(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
+    let open = config.routes.iter().zip(&places.routes).filter(|(route, _)| route.access.auth.is_empty());
+    for (route, fields) in open {
+        let changes = [("headers", &route.request_headers), ("response-headers", &route.response_headers)];
+        let texts = changes.into_iter().flat_map(|(key, changes)| {
+            changes.set.iter().chain(&changes.add).map(move |(_, text)| (key, text))
+        });
+        let path = match &route.action {
+            ActionDefinition::Forward { rewrite: Some(text), .. } => Some(("rewrite", text)),
+            ActionDefinition::Redirect { to, .. } => Some(("redirect", to)),
+            _ => None,
+        };
+        for (key, text) in texts.chain(path) {
+            let text = text.replace("{{", "");
+            let is_used = ["{consumer}", "{tenant}", "{tier}", "{claim:"].iter().any(|it| text.contains(it));
+            let message =
+                "the route does not authenticate, so `{consumer}`, `{tenant}`, `{tier}` and claims are empty";
+            ctx.warn(fields.place(key).filter(|_| is_used), message, "add `auth` to the route");
+        }
+    }
+}
+
+/// Listeners without a route.
+fn listeners_without_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
+    let serving = |(listener, _): &(&ListenerConfig, _)| listener.redirect_https.is_none();
+    let first = config.listeners.iter().zip(&places.listeners).find(serving);
+    let is_bare = config.routes.is_empty() && !ctx.has_errors();
+    let message = "there is no route: every request gets 404";
+    let hint = "write `[[route]]` with `to = \"http://127.0.0.1:3000\"`";
+    ctx.warn(first.and_then(|(_, fields)| fields.whole).filter(|_| is_bare), message, hint);
 }
 
 /// Warns of a route that redirects to its own path, or to https and is itself served over https, because clients would

@@ -21,6 +21,7 @@ use tokio::time::timeout;
 
 use crate::any_stream::AnyStream;
 use crate::trust::Trust;
+use base::cause::Cause;
 
 #[derive(Clone)]
 pub struct Connect {
@@ -36,7 +37,7 @@ pub type Trusted = Result<ClientConfig, String>;
 /// The addresses of a name, or why there are none.
 pub type Found = Pin<Box<dyn Future<Output = std::io::Result<Vec<IpAddr>>> + Send>>;
 
-/// Why a request got no answer. Only the host is named, because the rest of the URL may hold a secret.
+/// Why a request got no answer. Only host and port are named, because the rest of the URL may hold a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The URL is of plain HTTP to another machine.
@@ -49,7 +50,7 @@ pub enum Error {
     #[error("{0}")]
     Trust(String),
     /// It cannot be reached, or breaks off.
-    #[error("{host}: {source}")]
+    #[error("{host}: {}", said(.source))]
     Io { host: String, source: std::io::Error },
     #[error("{host}: {source}")]
     Http { host: String, source: hyper::Error },
@@ -59,6 +60,12 @@ pub enum Error {
     /// Its answer is too long, or breaks off.
     #[error("{0}: the response is too long or incomplete")]
     Body(String),
+}
+
+/// What TLS or the operating system says of a connection. In our own words, because those of the library have moments in
+/// seconds since 1970.
+fn said(error: &std::io::Error) -> String {
+    Cause::of_tls_behind(error).map_or_else(|| error.to_string(), |cause| cause.sentence().to_owned())
 }
 
 /// Who is asked, by what they are verified.
@@ -109,26 +116,28 @@ impl FetchClient {
     where
         B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
     {
-        let host = host(request.uri()).to_owned();
-        let exchange = self.exchange(request, &host);
-        timeout(within, exchange).await.unwrap_or(Err(Error::Timeout(host)))
+        let authority = request.uri().authority().map(|it| it.as_str()).unwrap_or_default();
+        let server = authority.rsplit('@').next().unwrap_or_default().to_owned();
+        let exchange = self.exchange(request, &server);
+        timeout(within, exchange).await.unwrap_or(Err(Error::Timeout(server)))
     }
 
-    async fn exchange<B>(&self, request: Request<B>, host: &str) -> Result<Response<Bytes>, Error>
+    async fn exchange<B>(&self, request: Request<B>, server: &str) -> Result<Response<Bytes>, Error>
     where
         B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
     {
-        let io = |source| Error::Io { host: host.to_owned(), source };
-        let port = request.uri().port_u16();
+        let io = |source| Error::Io { host: server.to_owned(), source };
+        let (url, port) = (request.uri().clone(), request.uri().port_u16());
+        let host = host(&url);
         if request.uri().scheme_str() != Some("https") {
             if self.clear == Clear::ThisMachine && !is_loopback(host) {
-                return Err(Error::Plain(host.to_owned()));
+                return Err(Error::Plain(server.to_owned()));
             }
             let tcp = self.reach(host, port.unwrap_or(80)).await.map_err(io)?;
-            return talk(Box::new(tcp), request, host, self.protocol).await;
+            return talk(Box::new(tcp), request, server, self.protocol).await;
         }
         let name = ServerName::try_from(self.trust.name(host).to_owned());
-        let name = name.map_err(|_| Error::Url(host.to_owned()))?;
+        let name = name.map_err(|_| Error::Url(server.to_owned()))?;
         let tcp = self.reach(host, port.unwrap_or(443)).await.map_err(io)?;
         let (connect, trust) = (Arc::clone(&self.connect.tls), self.trust.clone());
         // Read anew for each request, because the files may have changed since the last one.
@@ -139,7 +148,7 @@ impl FetchClient {
         }
         let connector = tokio_rustls::TlsConnector::from(Arc::new(tls));
         let stream = connector.connect(name, tcp).await.map_err(io)?;
-        talk(Box::new(stream), request, host, self.protocol).await
+        talk(Box::new(stream), request, server, self.protocol).await
     }
 }
 
@@ -159,15 +168,15 @@ impl FetchClient {
 async fn talk<B>(
     stream: AnyStream,
     mut request: Request<B>,
-    host: &str,
+    server: &str,
     protocol: FetchProtocol,
 ) -> Result<Response<Bytes>, Error>
 where
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
 {
     let broken = |broken| match broken {
-        ConnectionFailure::Http(source) => Error::Http { host: host.to_owned(), source },
-        ConnectionFailure::Body => Error::Body(host.to_owned()),
+        ConnectionFailure::Http(source) => Error::Http { host: server.to_owned(), source },
+        ConnectionFailure::Body => Error::Body(server.to_owned()),
     };
     if protocol == FetchProtocol::Http2 {
         return over_http2(stream, request).await.map_err(broken);
@@ -254,3 +263,35 @@ fn is_loopback(host: &str) -> bool {
 
 /// Longest answer. A chain of certificates is some KiB, a key set not much more.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
+
+#[cfg(test)]
+mod tests {
+    use rustls::CertificateError;
+
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_server_and_says_what_is_wrong_with_its_certificate() {
+        let expired = rustls::Error::InvalidCertificate(CertificateError::Expired);
+        for (source, why) in [
+            (std::io::Error::other(expired), "its certificate has expired"),
+            (std::io::ErrorKind::ConnectionReset.into(), "connection reset"),
+        ] {
+            let error = Error::Io { host: "id.example.com:8443".to_owned(), source };
+            assert_eq!(error.to_string(), format!("id.example.com:8443: {why}"));
+        }
+    }
+
+    #[tokio::test]
+    async fn the_port_is_named_and_no_password() {
+        let connect = Connect {
+            tls: Arc::new(|_| Err("it is not asked".to_owned())),
+            names: Arc::new(|_| Box::pin(async { Ok(Vec::new()) })),
+        };
+        let client = FetchClient::new(connect, Trust::default());
+        let url = "https://ann:hunter2@127.0.0.1:1/keys";
+        let request = Request::get(url).body(http_body_util::Empty::<Bytes>::new()).expect("a request");
+        let error = client.ask(request, Duration::from_secs(5)).await.expect_err("nothing listens there");
+        assert!(error.to_string().starts_with("127.0.0.1:1: "), "{error}");
+    }
+}

@@ -50,7 +50,7 @@ pub enum Error {
     /// A brace without its other one.
     #[error(transparent)]
     Brace(#[from] braces::Error),
-    #[error("`{name}` does not exist here; write one of {}", .known.join(", "))]
+    #[error("`{name}` does not exist here; write {}", instead(.name, .known))]
     UnknownName {
         offset: usize,
         name: String,
@@ -108,6 +108,14 @@ pub enum Error {
     /// `%` without two hex digits in a rewritten path.
     #[error("`%` must be followed by two hex digits; write %25 for a percent sign")]
     Percent,
+}
+
+/// The name that is meant, or all there are: `{*rest}` of a path is `{rest}` elsewhere.
+fn instead(name: &str, known: &[String]) -> String {
+    match name.strip_prefix('*').filter(|bare| known.iter().any(|known| known == bare)) {
+        Some(bare) => format!("`{{{bare}}}`"),
+        None => format!("one of {}, or claim:<name>", known.join(", ")),
+    }
 }
 
 /// The value of a header: bytes known beforehand, or made for each request.
@@ -389,8 +397,8 @@ impl Template {
     }
 }
 
-/// What others would replace in a rewritten path: `$1`, `:id` where the path has that parameter, and `*`.
-fn foreign(text: &str, pattern: &Pattern) -> Option<Error> {
+/// What others would replace in a path that is made: `$1`, `:id` where the path has that parameter, and `*`.
+pub(super) fn foreign(text: &str, pattern: &Pattern) -> Option<Error> {
     let meant = |text: &str| text.to_owned();
     let first = || pattern.params().next().unwrap_or("path").to_owned();
     text.split('/').find_map(|segment| {

@@ -263,10 +263,10 @@ impl Resolver {
         match failure {
             Some((error, false)) if known.failure.is_none() || known.is_in_part => {
                 let meanwhile = match known.endpoints.is_empty() {
-                    true => "it gets no requests",
+                    true => "it gets no requests; check the name in `servers`, and its record in DNS",
                     false => "its last good addresses stay in use",
                 };
-                tracing::warn!(%upstream, %server, %error, "name of the server does not resolve: {meanwhile}");
+                tracing::warn!(%upstream, %server, %error, "the name of the server does not resolve: {meanwhile}");
             }
             Some((error, true)) if known.failure.is_none() => {
                 tracing::warn!(%upstream, %server, %error, "DNS answer is incomplete: the previous addresses stay in use");

@@ -176,7 +176,7 @@ fn ctl_shows_a_certificate_and_verifies_the_listener() {
         (vec!["--url", "http://127.0.0.1:1", "--ca", &ca, "audit"], "need a listener with TLS"),
         (vec!["--url", &url, "--cert", &cert, "audit"], "--key"),
         (vec!["--url", &clear, "audit"], "): if it speaks TLS, write https://"),
-        (vec!["--url", &url, "--ca", &key, "audit"], "--ca, --cert or --key: "),
+        (vec!["--url", &url, "--ca", &key, "audit"], "sluicegate: --ca: "),
         (vec!["--url", &self_signed, "--ca", &own, "audit"], "its certificate is a CA's"),
     ] {
         let output = run(&arguments);

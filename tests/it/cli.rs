@@ -58,6 +58,17 @@ fn check_warns_of_a_log_whose_directory_is_not_there() {
     assert_eq!(output.status.code(), Some(0));
     let said = said(&output);
     assert!(said.contains("warning: the directory /nonexistent of a log does not exist here"), "{said}");
+    let output =
+        sluicegate(&["check", "--config", "FILE"], &config.replace("/nonexistent/access.log", "/tmp"));
+    assert!(text(&output.stderr).contains("warning: the log /tmp is a directory: name a file in it"));
+}
+
+#[test]
+fn upgrade_says_where_it_has_looked_for_a_gateway() {
+    let config = "admin = false\n[listener.l]\nbind = \"127.0.0.1:1\"\n[[route]]\nrespond = {}\n";
+    let output = sluicegate(&["upgrade", "--config", "FILE"], config);
+    let said = text(&output.stderr);
+    assert!(!output.status.success() && said.contains("none that listens on 127.0.0.1:1. "), "{said}");
 }
 
 #[test]
@@ -258,14 +269,22 @@ fn check_warns_of_certificates_that_clients_refuse_for_their_time() {
         directory.write(&format!("{name}.pem"), params.self_signed(&key).expect("signed").pem());
         directory.write(&format!("{name}.key"), key.serialize_pem());
     }
+    let nameless = rcgen::CertificateParams::new(Vec::new()).expect("no name");
+    let key = rcgen::KeyPair::generate().expect("a key");
+    directory.write("nameless.pem", nameless.self_signed(&key).expect("signed").pem());
+    directory.write("nameless.key", key.serialize_pem());
     let authority = Authority::new("clients");
     directory.write("ca.pem", &authority.pem);
     directory.write("crl.pem", authority.revoking_until(&[1], 2025));
     let config = "[listener.t]\nbind = \"127.0.0.1:0\"\ncerts = [\n\
         { cert = \"old.pem\", key = \"old.key\" },\n\
         { cert = \"new.pem\", key = \"new.key\" },\n\
-        { cert = \"early.pem\", key = \"early.key\" },\n]\n\
-        client-ca = \"ca.pem\"\nclient-crl = \"crl.pem\"\n";
+        { cert = \"early.pem\", key = \"early.key\" },\n\
+        { cert = \"nameless.pem\", key = \"nameless.key\" },\n]\n\
+        client-ca = \"ca.pem\"\nclient-crl = \"crl.pem\"\n\
+        [upstream.u]\nservers = \"https://127.0.0.1:1\"\n\
+        tls = { ca = \"ca.pem\", cert = \"old.pem\", key = \"old.key\" }\n\
+        [[route]]\npath = \"/u\"\nto = \"u\"\n";
     let file = directory.write("gateway.toml", format!("{config}{GOOD}"));
     let output = binary().args(["check", "--config"]).arg(&file).output();
     let output = output.expect("the binary under test can be started");
@@ -274,11 +293,13 @@ fn check_warns_of_certificates_that_clients_refuse_for_their_time() {
     for (place, wanted) in [
         ("gateway.toml:4:", "has expired"),
         ("gateway.toml:6:", "is not valid yet"),
-        ("gateway.toml:9:", "crl.pem has expired: clients of its authority are refused"),
+        ("gateway.toml:7:", "nameless.pem has no subjectAltName: clients refuse it"),
+        ("gateway.toml:10:", "crl.pem has expired: clients of its authority are refused"),
+        ("gateway.toml:13:", "old.pem has expired: servers that verify it refuse the gateway"),
     ] {
         assert!(said.contains(place) && said.contains(wanted), "{place} {wanted} is not in\n{said}");
     }
-    assert_eq!((said.matches("warning: ").count(), said.contains("gateway.toml:5:")), (3, false), "{said}");
+    assert_eq!((said.matches("warning: ").count(), said.contains("gateway.toml:5:")), (5, false), "{said}");
 }
 
 #[test]
@@ -451,6 +472,9 @@ fn explain_says_if_a_gateway_is_there_and_refuses() {
         let output = command.output().expect("it can be started");
         let said = text(&output.stdout) + &text(&output.stderr);
         assert!(!said.contains("nowhere") && !said.contains("answers 401"), "{asked:?}: {said}");
+        let output = binary().args(asked).args(["--url", "http://127.0.0.1:1"]).output();
+        let said = text(&output.expect("it can be started").stderr);
+        assert!(said.contains("no gateway answers on 127.0.0.1:1 (Connection refused"), "{asked:?}: {said}");
     }
 }
 

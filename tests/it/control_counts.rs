@@ -496,7 +496,7 @@ fn a_reset_lets_a_consumer_begin_anew_and_is_in_the_audit_log() {
     assert_eq!((strict("ann"), strict("bob")), (json!(true), json!(false)), "the penalty is over, too");
     let key = node.ask("read-1", "GET", "/v1/keys/calls/ann", &Value::Null).json();
     assert_eq!(key["windows"][0]["remaining"], 5, "{key}");
-    let audit = node.ask("read-1", "GET", "/v1/audit?what=reset/consumer/ann", &Value::Null).json();
+    let audit = node.ask("read-1", "GET", "/v1/audit?what=usage/consumer/ann", &Value::Null).json();
     let entry = &audit["items"][0];
     assert_eq!((&entry["who"], &entry["action"]), (&json!("alice"), &json!("reset")), "{audit}");
     assert_eq!((&entry["new"]["reason"], &audit["items"][2]), (&json!("a mistake of ours"), &Value::Null));
@@ -532,7 +532,7 @@ fn a_grant_gives_units_back_once_and_never_more_than_all() {
     assert_eq!((grant(1, "two").status, left()), (200, json!(1)));
     assert_eq!((grant(100, "three").status, left()), (200, json!(5)), "no more than the limit holds");
     assert_eq!(node.check(&calls_of("ann", 5))["allowed"], true);
-    let audit = node.ask("read-1", "GET", "/v1/audit?what=reset/consumer/ann", &Value::Null).json();
+    let audit = node.ask("read-1", "GET", "/v1/audit?what=usage/consumer/ann", &Value::Null).json();
     let actions: Vec<&Value> =
         audit["items"].as_array().expect("a list").iter().map(|it| &it["action"]).collect();
     assert_eq!(actions, ["grant", "grant", "grant"]);
@@ -761,7 +761,7 @@ fn a_grant_without_redis_is_refused_and_a_reset_needs_none() {
     assert_eq!(ask("grant", json!({ "policy": "fleet", "units": 10, "reason": "a test" })), 503);
     assert_eq!(window(&nodes[0], "consumer/ann", "fleet")["from"], "node-without-redis");
     assert_eq!(ask("reset", json!({ "reason": "a test" })), 200);
-    let audit = nodes[0].ask("read-1", "GET", "/v1/audit?what=reset/consumer/ann", &Value::Null).json();
+    let audit = nodes[0].ask("read-1", "GET", "/v1/audit?what=usage/consumer/ann", &Value::Null).json();
     assert_eq!(audit["items"].as_array().map(Vec::len), Some(1), "what was refused is not there: {audit}");
     assert_eq!(nodes[0].check(&json!({ "policy": "fleet", "key": "ann" }))["allowed"], true);
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::control_spread::Node;
 use crate::database::lab::{alice, config, of_user, runtime};
+use crate::support::eventually;
 use crate::support::postgres::Postgres;
 
 /// A primary, its standby, and two gateways that know both.
@@ -63,6 +64,11 @@ fn a_change_that_the_standby_never_got_is_gone_at_every_node() {
     standby.restart();
     // As long as it is a standby it can be read: it has another history, which is the only one that there is.
     limits(&nodes, 50);
+    for node in &nodes {
+        let said = "is older than what was in force: later changes are undone";
+        let is_told = || node.0.stderr().iter().any(|line| line.contains(said)).then_some(());
+        eventually("the log says so", is_told);
+    }
     standby.promote();
     limits(&nodes, 50);
     // As many changes as were lost, so the version is the same again, of another history.

@@ -220,7 +220,10 @@ fn a_tier_that_nobody_has_named_is_the_one_that_was_decided_by() {
     );
     let gateway = start("edge-1", &policies, None);
     let limit = |arguments: &[&str], part: &str| has_line(&why(&gateway, arguments), "limit", part);
-    limit(&["bob"], "window tiered-free: 0 of 1 used, 1 left; tier free, which is assumed: give the tier");
+    limit(
+        &["bob"],
+        "window tiered-free: 0 of 1 used, 1 left; tier free, which is assumed: its credential may name another",
+    );
     limit(&["bob", "--tier", "pro"], "window tiered-pro: 0 of 3 used, 3 left; tier pro");
     assert_eq!(["a", "b", "c", "d"].map(|id| call(&gateway, "/tier", "bob", id)), [200, 200, 200, 429]);
     decision(&gateway, "d");

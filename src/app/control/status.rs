@@ -55,7 +55,12 @@ impl Status {
     /// The database has answered: this version is in force, and was its last one at `asked`.
     pub(super) fn confirmed(&self, asked: Instant, version: i64) {
         let mut health = self.health();
-        if health.outage.end() {
+        let (before, was_away) = (health.version, health.outage.end());
+        if version < before {
+            let message =
+                "the control plane's database is older than what was in force: later changes are undone";
+            tracing::warn!(version, before, "{message}");
+        } else if was_away {
             tracing::info!(version, "the control plane's database answers again");
         }
         (health.confirmed, health.version, health.is_recalled) = (Some(asked), version, false);

@@ -89,12 +89,12 @@ impl AuthReport {
         match self {
             AuthReport::Unasked => None,
             AuthReport::Known { identity, method, unless } => Some(format!(
-                "consumer {}, tenant {}, tier {}, recognised by {method}{}",
+                "consumer {}, tenant {}, tier {}, authenticated by [auth.{method}]{}",
                 text(&identity.consumer),
                 text(&identity.tenant),
                 text(&identity.tier),
                 unless.as_ref().map_or(String::new(), |mtls| format!(
-                    ", unless {mtls} recognises a certificate first, which only a real request shows"
+                    ", unless [auth.{mtls}] accepts a certificate first, which only a real request shows"
                 )),
             )),
             AuthReport::Unrecognised(causes) => {

@@ -351,7 +351,7 @@ fn memory_of(config: &Config, predecessor: Option<&Predecessor>) -> (usize, [u8;
     if bytes != wanted {
         tracing::warn!(
             setting = "limits.memory",
-            "this process uses the table of the previous one: the changed setting takes effect after a restart"
+            "an upgrade keeps the memory of limits as it is: the changed setting takes effect after a restart"
         );
     }
     let salt = match predecessor {

@@ -69,10 +69,14 @@ pub fn request_where_listening(config: &Config) -> anyhow::Result<String> {
     others.sort();
     others.dedup();
     match others.is_empty() {
-        true => bail!(
-            "no gateway was upgraded: this user sees no process that listens where the configuration says. If one runs, \
-             run this as its user or as root, or name it with `--pid`; otherwise start it with `sluicegate run`"
-        ),
+        true => {
+            let places: Vec<String> = places(config).iter().map(ToString::to_string).collect();
+            let places = if places.is_empty() { "any fixed port".to_owned() } else { places.join(", ") };
+            bail!(
+                "no gateway was upgraded: this user sees none that listens on {places}. If one runs, run this as its user or \
+                 as root, or name it with `--pid`; otherwise start it with `sluicegate run`"
+            )
+        }
         false => bail!(
             "no gateway listens where the configuration says, no process was signalled: {}",
             others.join("; ")

@@ -7,26 +7,25 @@ use http::Method;
 use config::Config;
 use policy::definition::RouteDefinition;
 
-/// A URL to try; `None` if no listener speaks plain HTTP/1.1. `address` maps a listener's name to its bound address.
+/// A URL to try; `None` if there is no route, or no listener speaks plain HTTP/1.1. `address` maps a listener's name to its bound address.
 pub(crate) fn url(config: &Config, address: impl Fn(&str) -> Option<SocketAddr>) -> Option<String> {
     let mut plain = config.listeners.iter().filter(|listener| listener.certs.is_empty() && listener.http1);
     let address = plain.find_map(|listener| address(&listener.name))?;
-    Some(format!("http://{}{}", reachable(address), path(&config.routes)))
+    Some(format!("http://{}{}", reachable(address), path(&config.routes)?))
 }
 
 /// The path of the first route without parameters that answers a bare GET; else the part of a route's path before
-/// `{*rest}`; else `/`.
-fn path(routes: &[RouteDefinition]) -> &str {
+/// `{*rest}`; else `/`. `None` if there is no route.
+fn path(routes: &[RouteDefinition]) -> Option<&str> {
+    routes.first()?;
     let mut fixed = routes.iter().filter(|route| answers_bare_get(route)).map(|route| route.path.as_str());
     let mut open = fixed.clone();
-    fixed
-        .find(|path| needs_no_quotes(path))
-        .or_else(|| {
-            open.find_map(|path| {
-                path.split_once("{*").map(|(head, _)| head).filter(|head| needs_no_quotes(head))
-            })
-        })
-        .unwrap_or("/")
+    fixed.find(|path| needs_no_quotes(path)).or_else(|| open.find_map(begin_of_rest)).or(Some("/"))
+}
+
+/// What stands before `{*rest}`.
+fn begin_of_rest(path: &str) -> Option<&str> {
+    path.split_once("{*").map(|(head, _)| head).filter(|head| needs_no_quotes(head))
 }
 
 fn answers_bare_get(route: &RouteDefinition) -> bool {
@@ -64,12 +63,16 @@ mod tests {
     fn the_first_answered_path_is_chosen() {
         let of = |paths: &[&str]| {
             let routes: Vec<RouteDefinition> = paths.iter().map(|path| route(path, None)).collect();
-            path(&routes).to_owned()
+            path(&routes).map(str::to_owned)
         };
-        assert_eq!(of(&["/{*rest}", "/limited", "/status"]), "/limited");
-        assert_eq!(of(&["/o/{id}", "/o/{id}/{*rest}", "/api/{*rest}"]), "/api/");
-        assert_eq!(of(&["/a b", "/o/{id}"]), "/");
-        assert_eq!(path(&[route("/login", Some(Method::POST)), route("/me", Some(Method::GET))]), "/me");
+        assert_eq!(of(&["/{*rest}", "/limited", "/status"]), Some("/limited".to_owned()));
+        assert_eq!(of(&["/o/{id}", "/o/{id}/{*rest}", "/api/{*rest}"]), Some("/api/".to_owned()));
+        assert_eq!(of(&["/a b", "/o/{id}"]), Some("/".to_owned()));
+        assert_eq!(of(&[]), None);
+        assert_eq!(
+            path(&[route("/login", Some(Method::POST)), route("/me", Some(Method::GET))]),
+            Some("/me")
+        );
     }
 
     #[test]

@@ -53,10 +53,11 @@ pub(crate) fn sentence(look: &RedisView) -> String {
     match seen.left {
         WindowBalance::Exact(_) => format!("according to Redis{changed}"),
         WindowBalance::Leased(lent) => format!(
-            "Redis has {:.0} left, {:.0} are leased to nodes ({}){changed}",
+            "Redis has {:.0} left, {:.0} are leased to {} {}{changed}",
             lent.level.floor(),
             lent.out.floor(),
-            lent.nodes
+            lent.nodes,
+            if lent.nodes == 1 { "node" } else { "nodes" }
         ),
     }
 }

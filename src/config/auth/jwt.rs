@@ -101,6 +101,9 @@ fn url(text: &Text<'_>) -> Option<remote::Config> {
         "`jwks` cannot hold a user name or a password",
         "the keys come over plain http, so anyone on the network path can replace them",
     )?;
+    if uri.path().ends_with("/openid-configuration") {
+        text.warn("this document of the issuer has no keys", "write the URL that it has as `jwks_uri`");
+    }
     text.spell(&uri);
     Some(remote::Config { url: uri, trust: Trust::default(), every: EVERY, rest: PAUSE, timeout: TIMEOUT })
 }

@@ -103,9 +103,15 @@ fn no_dimension(text: &Text<'_>, names: &[&str], hint: &str) {
 
 /// One dimension that a choice of an upstream or a server stays by. Only the head of a request is known then.
 pub(crate) fn dimension_of_choice(text: &Text<'_>) -> Option<Dimension> {
-    let Ok(dimension) = shorthand::dimension_of_choice(&text.text) else {
-        no_dimension(text, shorthand::DIMENSIONS_OF_CHOICES, WRITE_CHOICE);
-        return None;
+    let dimension = match shorthand::dimension_of_choice(&text.text) {
+        Ok(dimension) => dimension,
+        Err(problem) => {
+            let of_balance = if text.key == "balance" { "write `hash:" } else { "write `" };
+            let meant = problem.hint().strip_prefix("write `").map(|meant| format!("{of_balance}{meant}"));
+            let hint = meant.as_deref().unwrap_or(WRITE_CHOICE);
+            no_dimension(text, shorthand::DIMENSIONS_OF_CHOICES, hint);
+            return None;
+        }
     };
     let message = match dimension {
         Dimension::Body(_) => "a field of the body is not known when an upstream or a server is chosen",

@@ -57,7 +57,7 @@ impl Text<'_> {
         let is_written = place.len() > authority.host().len();
         let is_wrong = is_written && authority.port_u16().is_none_or(|port| port == 0);
         if is_wrong {
-            self.wrong(format!("{} has a port out of range", self.shown()), "write a port from 1 to 65535");
+            self.wrong(format!("{} has no valid port", self.shown()), "write a port from 1 to 65535");
         }
         is_wrong
     }
@@ -132,7 +132,11 @@ impl Text<'_> {
 
     /// The same for an unknown name.
     pub(crate) fn called(&self) -> String {
-        if self.has_reference { format!("that {} names", self.shown()) } else { self.shown() }
+        match self.has_reference {
+            true => format!("that {} names", self.shown()),
+            false if self.text.is_empty() => "with an empty name".to_owned(),
+            false => self.shown(),
+        }
     }
 
     /// Reports an error at some bytes of the value, if the file has it literally, otherwise at the whole value.

@@ -17,6 +17,7 @@ use crate::process::grpc;
 use crate::process::listener;
 use crate::reader::{Table, Value};
 use crate::upstream::socket;
+use base::clock;
 use base::words::NAME_BYTES_MAX;
 
 #[derive(Default)]
@@ -209,6 +210,9 @@ fn expires(value: &Value<'_>) -> Option<i64> {
     let text = value.text()?;
     let seconds = text.text.parse::<Datetime>().ok().and_then(|datetime| entries::unix_seconds(&datetime));
     seconds.and_then(entries::datetime).iter().for_each(|at| text.spell(at));
+    if seconds.is_some_and(|at| at <= clock::unix_s()) {
+        text.warn("this token has expired: it is refused", "write a later date, or delete the token");
+    }
     if seconds.is_none() {
         let hint = "write a date, or date and time with `Z`: `\"2027-01-01T00:00:00Z\"`";
         text.wrong(format!("{} is not a date", text.shown()), hint);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use auth::MethodKind;
 use base::words;
 use control::database::config::{
-    COPY_UNWRITTEN, Config, PARAMETERS, Password, USAGE_ROWS_UNWRITTEN, Url, UrlError,
+    COPY_UNWRITTEN, Config, PARAMETERS, Password, SSL_MODES, USAGE_ROWS_UNWRITTEN, Url, UrlError,
 };
 
 use crate::load::context::Context;
@@ -72,6 +72,7 @@ fn postgres(text: &Text<'_>) -> Option<Url> {
             "write `postgres://a:5432,b:5432/name`, with one port for all or one for each of up to eight"
                 .to_owned()
         }
+        UrlError::SslMode => format!("write {}", words::listed(&SSL_MODES)),
         UrlError::Session => "write `target_session_attrs=any` or `=read-write`".to_owned(),
         UrlError::Password => "write `password = \"${file:/path}\"` beside it".to_owned(),
         UrlError::Parameter(name) => words::did_you_mean(name, &PARAMETERS)

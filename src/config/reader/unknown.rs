@@ -10,6 +10,7 @@ use crate::keys::{Kind, Section};
 use crate::load::mask;
 use crate::load::report::{Hint, quoted};
 use crate::printer;
+use base::units;
 use base::words::{listed, nearest};
 
 /// Reports a key that a section does not have, called `heading`, and returns the known one that is meant.
@@ -34,7 +35,9 @@ pub(super) fn report(
     };
     let hint = match (near, foreign) {
         (Some(near), _) => Hint::from(format!("did you mean `{near}`?")),
-        (None, Some((_, hint))) => Hint::plain(hint.into_owned()),
+        (None, Some((_, hint))) => {
+            answer(value).or_else(|| kept(value, &hint)).map_or_else(|| Hint::plain(hint.into()), Hint::from)
+        }
         (None, None) => elsewhere().unwrap_or_else(|| format!("it takes {}", listed(known))).into(),
     };
     value.wrong_key(message, hint);
@@ -49,6 +52,53 @@ pub(super) fn report(
         row.kind.sections().into_iter().take(1).for_each(of_section);
     }
     meant
+}
+
+/// What nginx's `return` and Caddy's `redir` say, as a route says it: `301 /new`, `403`, `200 ok`.
+fn answer(value: &Value<'_>) -> Option<String> {
+    let text = match value.value {
+        DeValue::Integer(number) => number.as_str(),
+        DeValue::String(text) if text.len() < SHOWN_BYTES_MAX && !text.contains('@') => text,
+        _ => return None,
+    };
+    let (first, rest) = text.split_once(' ').unwrap_or((text, ""));
+    let status = first.parse::<u16>().ok().filter(|_| matches!(&*value.key, "return" | "redir"))?;
+    let rest = rest.trim_matches([' ', '"', '\'', ';']);
+    let is_https = rest.starts_with("https://$") && rest.ends_with("$request_uri");
+    let to = if is_https { "https" } else { rest };
+    let written = match status {
+        _ if to.contains('$') => return None,
+        _ if rest.is_empty() => format!("respond = {{ status = {status} }}"),
+        300..400 => format!("redirect = {{ to = {}, status = {status} }}", printer::text(to)),
+        _ => format!("respond = {{ status = {status}, body = {} }}", printer::text(rest)),
+    };
+    Some(format!("write `{written}` at the route"))
+}
+
+/// What to write with the number, the duration or the size that is written, in the place of the one of its kind.
+fn kept(value: &Value<'_>, hint: &str) -> Option<String> {
+    let text = value.value.as_str().unwrap_or_default();
+    let quoted = |text: String| format!("\"{text}\"");
+    let unquoted = |word: &str| word.strip_prefix('"')?.strip_suffix('"').map(str::to_owned);
+    let words = hint.split(' ').map(|word| word.trim_matches(['`', ',']));
+    let numbers: Vec<_> = words.clone().filter(|word| word.parse::<u64>().is_ok()).collect();
+    let of = |is: &dyn Fn(&str) -> bool| -> Vec<&str> {
+        words.clone().filter(|word| unquoted(word).is_some_and(|text| is(&text))).collect()
+    };
+    let (times, sizes) = (of(&|text| units::duration(text).is_ok()), of(&|text| units::size(text).is_ok()));
+    let own = |is: bool| is.then(|| text.to_owned());
+    let time = own(units::duration(text).is_ok()).or_else(|| units::duration_meant(text));
+    let size = own(units::size(text).is_ok()).or_else(|| units::size_meant(text));
+    let number = value.value.as_integer().map(|number| number.as_str().to_owned());
+    let kinds = [(number, numbers), (time.map(quoted), times), (size.map(quoted), sizes)];
+    // But not of tries, because there is only one.
+    let is_kept = hint.starts_with("write") && !hint.contains("times = ");
+    kinds.into_iter().filter(|_| is_kept).find_map(|(written, shown)| match &*shown {
+        [one, others @ ..] if others.iter().all(|other| other == one) => {
+            Some(hint.replace(&format!("= {one}"), &format!("= {}", written?)))
+        }
+        _ => None,
+    })
 }
 
 /// Where a header belongs in a section that has tables of them, if its key reads like the name of one.

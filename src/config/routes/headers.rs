@@ -94,9 +94,7 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
             if mask::is_secret_name(name.as_str()) && mask::is_mask(&text.text) {
                 text.wrong(format!("{} {}", quoted(&value.key), mask::MASKED), mask::WRITE_SECRET);
             }
-            if let Some((found, instead)) = foreign_value(&text.text).filter(|_| !text.has_reference) {
-                text.warn(format!("`{found}` is sent literally"), format!("write {instead}"));
-            }
+            warn_of_variables(&text);
             if mask::is_secret_name(name.as_str()) && !text.has_reference && !text.text.contains('{') {
                 text.warn(format!("`{name}` is written in plain text"), mask::OUT_OF_FILE);
             }
@@ -106,7 +104,14 @@ fn fields(table: &Table<'_>) -> Vec<(HeaderName, String)> {
     fields
 }
 
-/// A variable of another gateway in a value, and what to write instead. Here it would be sent literally.
+/// Warns of a variable of another gateway, which would be sent literally.
+pub(super) fn warn_of_variables(text: &Text<'_>) {
+    if let Some((found, instead)) = foreign_value(&text.text).filter(|_| !text.has_reference) {
+        text.warn(format!("`{found}` is sent literally"), format!("write {instead}"));
+    }
+}
+
+/// A variable of another gateway in a value, and what to write instead.
 fn foreign_value(text: &str) -> Option<(&'static str, &'static str)> {
     let found = FOREIGN_VALUES.iter().find(|(foreign, _)| {
         text.split_once(foreign).is_some_and(|(_, behind)| {

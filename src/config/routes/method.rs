@@ -11,8 +11,9 @@ use base::words::did_you_mean;
 pub(crate) fn list(value: &Value<'_>) -> Vec<Method> {
     let texts = value.some_texts("leave it out for any method");
     let one = |text: &Text<'_>| {
-        if text.text == "*" {
-            text.wrong("`*` is not a method", format!("leave `{}` out for any method", value.key));
+        if foreign_value("methods", &text.text, &[]).is_some() {
+            let message = format!("{} is not a method", text.shown());
+            text.wrong(message, format!("leave `{}` out for any method", value.key));
             return None;
         }
         let method = read(text)?;
@@ -29,9 +30,7 @@ pub(crate) fn read(text: &Text<'_>) -> Option<Method> {
     match parse(&text.text) {
         Ok(method) => Some(method),
         Err(hint) => {
-            let foreign = foreign_value("methods", &text.text, &[]).map(str::to_owned);
-            let hint = foreign.or_else(|| text.each()).unwrap_or(hint);
-            text.wrong(format!("{} is not a method", text.shown()), hint);
+            text.wrong(format!("{} is not a method", text.shown()), text.each().unwrap_or(hint));
             None
         }
     }

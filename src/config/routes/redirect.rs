@@ -7,6 +7,7 @@ use policy::definition::{ActionDefinition, HTTPS_PORT, HttpsRedirect};
 
 use crate::load::text::Text;
 use crate::reader::Value;
+use crate::routes::headers;
 
 /// The redirect of a listener: `"https"`, `"https:8443"`, `"https://www.example.com{path}"`, or a table with a `status`.
 pub(crate) fn of_listener(value: &Value<'_>) -> Option<HttpsRedirect> {
@@ -22,6 +23,7 @@ pub(crate) fn of_listener(value: &Value<'_>) -> Option<HttpsRedirect> {
 /// The redirect of a route: the same, or any path or URL with `{...}`.
 pub(crate) fn of_route(value: &Value<'_>) -> Option<ActionDefinition> {
     let (to, status) = parts(value)?;
+    headers::warn_of_variables(&to);
     if to.text.starts_with(['/', '{']) || to.text.contains("://") {
         return Some(ActionDefinition::Redirect { to: to.text, status });
     }

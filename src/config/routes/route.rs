@@ -432,6 +432,10 @@ fn host(text: &Text<'_>) -> Option<String> {
 
 fn path(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
+    if text.text.is_empty() {
+        text.wrong(format!("`{}` is empty", value.key), "write `/` for the root");
+        return None;
+    }
     if !text.text.starts_with('/') {
         let url = text.text.parse::<Uri>().ok().filter(|url| url.scheme().is_some());
         let host = url.as_ref().and_then(Uri::host);
@@ -466,6 +470,9 @@ fn path(value: &Value<'_>) -> Option<String> {
         text.wrong_within(at..text.text.len(), format!("{} has more than a path", text.shown()), hint);
         return None;
     }
+    if value.key == "rewrite" {
+        headers::warn_of_variables(&text);
+    }
     Some(text.text)
 }
 
@@ -482,7 +489,15 @@ fn header_match(value: &Value<'_>) -> Option<HeaderMatchDefinition> {
             value.wrong("a route cannot match the absence of a header", "write `true` or the exact value");
             None
         }
-        None => Some(HeaderMatchDefinition { name, value: Some(value.text()?.text) }),
+        None => {
+            let text = value.text()?;
+            let is_pattern = text.text.starts_with(['^', '~']) || text.text.ends_with('$');
+            if is_pattern || text.text == "*" || text.text.contains(".*") {
+                let message = "a header is compared with this text as it stands, not as a pattern";
+                text.warn(message, "write the whole value, or `true` for any");
+            }
+            Some(HeaderMatchDefinition { name, value: Some(text.text) })
+        }
     }
 }
 

@@ -143,9 +143,9 @@ fn what_cannot_be_a_window_of_the_calendar_says_what_to_write() {
         (policy("\"1.5/month\"", ""), "a limit per month must be whole", "3:10", "write a whole number"),
         (
             policy("\"9/2months\"", ""),
-            "`months` is not a unit of time",
+            "a period of the calendar takes no number",
             "3:13",
-            "or day, week, month or year",
+            "write `/month`, or a number of days such as `/60d`",
         ),
         (
             policy("\"9/month\"", "time-zone = \"Europe/Berlim\""),

@@ -59,25 +59,24 @@ fn candidates_are_checked() {
             "did you mean `search`?",
         ),
         (&with("by = []\nreplaces = \"new\""), "a policy cannot replace itself", "7:12", ""),
-        (&second, "`search` has the candidate `new` already; try one after the other", "9:12", ""),
+        (&second, "`search` has the candidate `new` already", "9:12", "try one after the other"),
         (
             &again,
-            "`new` is itself a candidate, of `search`; write `replaces = \"search\"`, or finish that trial first",
+            "`new` is itself a candidate, of `search`",
             "9:12",
-            "",
+            "write `replaces = \"search\"`, or finish that trial first",
         ),
         (
             &with("replaces = \"search\"\nby = [\"ip\"]"),
-            "a candidate must count by the dimensions of `search`, in their order; leave `by` out, or try other dimensions as a \
-             separate policy with `shadow = true`",
+            "a candidate must count by the dimensions of `search`, in their order",
             "6:12",
-            "",
+            "leave `by` out, or try other dimensions as a separate policy with `shadow = true`",
         ),
         (
             &with("replaces = \"search\"\nshadow = true\nrollout = \"1%\""),
-            "a candidate in shadow never refuses, so it has no `rollout`; leave `rollout` or `shadow` out",
+            "a candidate in shadow never refuses, so it has no `rollout`",
             "8:11",
-            "",
+            "leave `rollout` or `shadow` out",
         ),
         (&with("by = []\nrollout = \"1%\""), "only a candidate has a `rollout`", "7:1", "replaces = "),
         (
@@ -89,9 +88,9 @@ fn candidates_are_checked() {
         (&with("replaces = 1\nby = []"), "`replaces` must be a string, not an integer", "6:12", ""),
         (
             &with("replaces = \"search\"\n[[route]]\nlimit = [\"search\", \"new\"]\nrespond = {}"),
-            "`new` replaces `search`; name only `search`, and `new` is checked for the same requests",
+            "`new` replaces `search`",
             "8:20",
-            "",
+            "name only `search`, and `new` is checked for the same requests",
         ),
     ]);
 }

@@ -75,6 +75,12 @@ fn mistakes_are_told_without_quoting_a_password() {
             "did you mean `sslmode`?",
         ),
         (
+            "[database]\nurl = \"postgres://db/y?sslmode=verify-ful\"",
+            "`url` has an `sslmode` that is not known",
+            "2:7",
+            "write `disable`, `allow`, `prefer`, `require`, `verify-ca` or `verify-full`",
+        ),
+        (
             "[database]\nurl = \"postgres://db/y?password=x\"",
             "`url` has its password in a parameter",
             "2:7",

@@ -21,7 +21,7 @@ fn a_mirror_is_an_upstream_or_a_table_with_a_share_and_a_bound() {
 
 #[test]
 fn mirrors_are_checked() {
-    let own = "`http://a` is an upstream of this route; mirror to another upstream";
+    let own = "`http://a` is an upstream of this route";
     let several = "[[route]]\nto = [\"http://b\", \"http://a\"]\nmirror = \"http://a:80\"";
     each_says(&[
         (
@@ -50,7 +50,7 @@ fn mirrors_are_checked() {
             "3:40",
             "`\"16MiB\"`",
         ),
-        ("[[route]]\nto = \"http://a\"\nmirror = \"http://a:80\"", own, "3:10", ""),
-        (several, own, "3:10", ""),
+        ("[[route]]\nto = \"http://a\"\nmirror = \"http://a:80\"", own, "3:10", "mirror to another upstream"),
+        (several, own, "3:10", "mirror to another upstream"),
     ]);
 }

@@ -102,9 +102,9 @@ fn domains_are_checked() {
         ),
         (
             &with("entries = {}, deny = true"),
-            "a rule needs `entries`; write `entries = { remote_address = \"*\" }`",
+            "a rule needs `entries`",
             "9:13",
-            "",
+            "write `entries = { remote_address = \"*\" }`",
         ),
         (
             &with("entries = [{ a = \"1\", b = \"2\" }], deny = true"),
@@ -135,15 +135,15 @@ fn domains_are_checked() {
         ),
         (
             &limited("limit = [\"9/m\", \"per-shop\"]"),
-            "`per-shop` counts by `tenant`, to which the rule maps no entry; write which entry holds it, for example `dimensions = { consumer = \"{user_id}\" }`",
+            "`per-shop` counts by `tenant`, to which the rule maps no entry",
             "9:66",
-            "",
+            "write which entry holds it, for example `dimensions = { consumer = \"{user_id}\" }`",
         ),
         (
             &limited("limit = \"per-shop\", dimensions = { tenant = \"{shopp}\" }"),
-            "the rule has no entry `shopp`; did you mean `shop`?",
+            "the rule has no entry `shopp`",
             "9:94",
-            "",
+            "did you mean `shop`?",
         ),
         (
             &limited("limit = \"9/m\", dimensions = { consumr = \"{shop}\" }"),
@@ -196,9 +196,13 @@ fn domains_are_checked() {
 fn two_rules_for_the_same_descriptors_are_shown_together() {
     let text = "[rls.edge]\ndescriptors = [\n{ entries = { a = \"*\" }, deny = true },\n{ entries = [{ a = \"*\" }], unlimited = true },\n]\n";
     let errors = load(&[text]).err().map(|errors| errors.to_string()).unwrap_or_default();
-    for part in
-        ["another rule matches the same descriptors; leave one out", "gateway.toml:4:13", "the other", "3 |"]
-    {
+    for part in [
+        "another rule matches the same descriptors",
+        "leave one out",
+        "gateway.toml:4:13",
+        "the other",
+        "3 |",
+    ] {
         assert!(errors.contains(part), "{part}: {errors}");
     }
 }

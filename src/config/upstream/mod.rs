@@ -65,7 +65,7 @@ fn read(named: NamedTable<'_>) -> Config {
     }
     upstream.sticky = table.value("sticky").and_then(|value| sticky::read(&value));
     table.word("http", &VERSIONS, &mut upstream.http);
-    table.word("host", &HOSTS, &mut upstream.host);
+    table.set("host", &mut upstream.host, |value| host(&value));
     if let Some(value) = table.value("tls") {
         upstream.tls = trust::read(&value);
         if !upstream.servers.is_empty() && !upstream.servers.iter().any(|server| server.tls) {
@@ -106,6 +106,18 @@ fn read(named: NamedTable<'_>) -> Config {
     }
     upstream.health = health::read(&table, upstream.http, &upstream.servers);
     upstream
+}
+
+/// Whose host a server gets.
+fn host(value: &Value<'_>) -> Option<HostHeader> {
+    let text = value.text()?;
+    if text.text.contains(['.', ':']) {
+        let name = if text.has_reference { "…".to_owned() } else { show_text(&text.text) };
+        let hint = format!("write `headers = {{ set = {{ host = {name} }} }}` at the routes");
+        text.wrong("`host` is `client` or `server`, not a name", hint);
+        return None;
+    }
+    text.choice(&HOSTS)
 }
 
 /// A word, or `hash:` and a dimension.

@@ -158,7 +158,7 @@ pub struct SeenWindow {
 /// How much of one policy has been used.
 #[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
 pub struct PolicyUsage {
-    /// Its name.
+    /// The policy's name.
     pub policy: String,
     /// What it counts by.
     pub by: Vec<String>,
@@ -178,7 +178,7 @@ pub struct PolicyUsage {
     /// Ids of overrides that match and give way to the one in force, each with the reason.
     #[serde(skip)]
     pub outranked: Vec<(String, &'static str)>,
-    /// Its windows. `null`: it counts by more than what was asked about, so there are many counts.
+    /// The policy's windows. `null`: it counts by more than what was asked about, so there are many counts.
     pub windows: Option<Vec<WindowUsage>>,
 }
 
@@ -207,7 +207,7 @@ impl PolicyUsage {
 /// A tier, and how it is known.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct TierShown {
-    /// Its name.
+    /// The tier's name.
     pub name: String,
     /// How it is known that the holder has this tier.
     pub from: TierFrom,
@@ -233,9 +233,9 @@ pub enum TierFrom {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub struct PenaltyShown {
-    /// The node.
+    /// The node that knows it.
     pub node: String,
-    /// Until when it denies; `null` if no penalty is in force.
+    /// When the penalty ends; `null` if none is in force.
     pub ends_at: Option<Time>,
 }
 
@@ -252,7 +252,7 @@ pub struct WindowUsage {
     pub limit: u64,
     /// Units that it holds when it is full.
     pub capacity: u64,
-    /// `null`: it limits what is in flight.
+    /// The period; `null` for a limit of requests in flight.
     pub period_seconds: Option<f64>,
     /// Units that requests have spent.
     pub used: u64,
@@ -374,7 +374,7 @@ impl CheckResult {
 /// A window that refuses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, JsonSchema)]
 pub struct ViolatedWindow {
-    /// Its policy.
+    /// The policy that has the window.
     pub policy: String,
     /// Its name, as `RateLimit-Policy` has it.
     pub window: String,

@@ -147,8 +147,8 @@ impl AdminRefusal {
 /// What a row is instead of what was expected, by its present version.
 fn changed(version: &Option<i64>) -> &'static str {
     match version {
-        Some(_) => "the row has changed since it was read: read it again and send its new `ETag`",
-        None => "the row does not exist: send `If-None-Match: *` to create it",
+        Some(_) => "it has changed since it was read: read it again and send its new `ETag`",
+        None => "it does not exist: send `If-None-Match: *` to create it",
     }
 }
 

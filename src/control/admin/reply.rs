@@ -44,15 +44,15 @@ pub(super) struct RequestFault {
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[schemars(rename = "Location")]
 pub(super) struct FaultLocation {
-    /// Where in the body (RFC 6901).
+    /// The place in the body that is wrong, a JSON pointer (RFC 6901).
     #[schemars(example = &"#/reason")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pointer: Option<String>,
-    /// Which parameter of the path or the query.
+    /// The parameter of the path or the query that is wrong.
     #[schemars(example = &"limit")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parameter: Option<String>,
-    /// Which header of the request.
+    /// The header of the request that is wrong.
     #[schemars(example = &"if-match")]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<&'static str>,

@@ -20,13 +20,13 @@ use super::write::{Actor, ChangeEntry, Expect, RowKind, WriteStart, WriteTransac
 pub struct ApiKeyRow {
     /// SHA-256 of the key, 64 digits of hex in lower case.
     pub digest: String,
-    /// Whose it is.
+    /// The consumer that the key identifies.
     pub consumer: String,
     /// The consumer's tenant.
     pub tenant: Option<String>,
     /// The consumer's tier.
     pub tier: Option<String>,
-    /// What else is known of the consumer.
+    /// Further facts about the consumer, as a token's claims are.
     pub claims: Map<String, Json>,
     /// When it expires; `null`: never.
     pub expires_at: Option<Time>,
@@ -34,7 +34,7 @@ pub struct ApiKeyRow {
     pub disabled: bool,
     /// When it was made.
     pub created_at: Time,
-    /// By whom.
+    /// The name of the token or certificate that made it.
     pub created_by: String,
     /// The version of the last change.
     pub version: i64,

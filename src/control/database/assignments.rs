@@ -17,11 +17,11 @@ use super::write::{Actor, Expect, RowKind};
 pub struct Assignment {
     /// The consumer.
     pub user_id: String,
-    /// Its tier.
+    /// The consumer's tier.
     pub tier: String,
-    /// Since when.
+    /// When it was assigned.
     pub assigned_at: Time,
-    /// By whom.
+    /// The name of the token or certificate that made it.
     pub assigned_by: String,
     /// The version of the last change.
     pub version: i64,

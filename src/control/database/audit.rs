@@ -18,7 +18,7 @@ use super::time::Time;
 pub struct AuditEntry {
     /// The entry's id. Later entries have later ids.
     pub id: String,
-    /// When.
+    /// When the change was made.
     pub at: Time,
     /// The name of the token or certificate.
     pub who: String,
@@ -26,11 +26,11 @@ pub struct AuditEntry {
     pub from_address: Option<IpAddr>,
     /// What was done, such as `create`, `replace` or `delete`.
     pub action: String,
-    /// To what: the kind of row and its key, as in `override/01H…`.
+    /// The row that was changed: its kind and its key, as in `override/01H…`.
     pub what: String,
-    /// The row before.
+    /// The row before the change; `null` if it was created.
     pub old: Option<Json>,
-    /// The row after.
+    /// The row after the change; `null` if it was deleted.
     pub new: Option<Json>,
     /// The id of the request.
     pub request_id: String,

@@ -64,6 +64,9 @@ pub enum UrlError {
     /// Sessions of a kind that is not known.
     #[error("has a `target_session_attrs` that is not known")]
     Session,
+    /// It is not known how the connection is encrypted.
+    #[error("has an `sslmode` that is not known")]
+    SslMode,
     /// The password is a parameter, where tools and logs do not look for one.
     #[error("has its password in a parameter")]
     Password,
@@ -87,6 +90,9 @@ impl Url {
             }
             if name == SESSION && !SESSIONS.contains(&value) {
                 return Err(UrlError::Session);
+            }
+            if name == "sslmode" && !SSL_MODES.contains(&&*value.to_ascii_lowercase()) {
+                return Err(UrlError::SslMode);
             }
             if !PARAMETERS.contains(&name) {
                 let shown: String = name.chars().filter(char::is_ascii_graphic).take(NAME_SHOWN).collect();
@@ -211,6 +217,8 @@ pub const PARAMETERS: [&str; 10] = [
 /// The parameter that says which of several servers will do, and its values.
 const SESSION: &str = "target_session_attrs";
 const SESSIONS: [&str; 2] = ["any", "read-write"];
+/// How a connection is encrypted, as libpq has it.
+pub const SSL_MODES: [&str; 6] = ["disable", "allow", "prefer", "require", "verify-ca", "verify-full"];
 const SERVERS_MAX: usize = 8;
 
 /// Characters of an unknown parameter's name that are shown.
@@ -270,7 +278,7 @@ mod tests {
         for (text, error) in [
             ("postgres://db/x?ssl=on", UrlError::Parameter("ssl".to_owned())),
             ("postgres://db/x?user=a&password=hunter2", UrlError::Password),
-            ("postgres://db/x?sslmode=maybe", UrlError::Unreadable),
+            ("postgres://db/x?sslmode=verify-ful", UrlError::SslMode),
             ("postgres://db:port/x", UrlError::Unreadable),
             ("postgres://a,b:port/x", UrlError::Unreadable),
             ("postgres://a,b/x?port=1,2,3", UrlError::Servers),

@@ -24,25 +24,25 @@ use super::write::{Actor, Expect, RowKind, WriteStart, WriteTransaction};
 pub struct OverrideRow {
     /// The row's id. Later rows have later ids.
     pub id: String,
-    /// The consumer; at least this, the tenant or the subject is there.
+    /// The consumer; `null` if it is for a tenant or a subject.
     pub user_id: Option<String>,
     /// The tenant.
     pub tenant_id: Option<String>,
-    /// The only policy that it is for; `null`: every policy that counts by what is named.
+    /// The only policy that it applies to; `null`: all that count by the consumer or the tenant.
     pub policy: Option<String>,
-    /// A dimension and its value, of what is blocked or unlimited and neither consumer nor tenant.
+    /// The dimension and value that are blocked or unlimited, if it is for neither a consumer nor a tenant.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// What it makes of a limit.
     #[serde(flatten)]
     pub kind: OverrideKind,
-    /// Why, in the operator's words.
+    /// The reason, in the operator's words.
     pub reason: String,
     /// When it expires; `null`: never.
     pub expires_at: Option<Time>,
     /// When it was made.
     pub created_at: Time,
-    /// By whom.
+    /// The name of the token or certificate that made it.
     pub created_by: String,
     /// The version of the change that made it.
     pub version: i64,

@@ -18,14 +18,14 @@ use super::write::{Actor, Expect, RowKind};
 pub struct PolicyRow {
     /// The policy's name.
     pub id: String,
-    /// What defines it.
+    /// The policy's definition, in the form in which it was written.
     #[schemars(extend("type" = "object", "examples" = [{ "limit": "100/m burst 20", "by": ["consumer"] }]))]
     pub document: Json,
     /// The version of the last change.
     pub version: i64,
-    /// When that was.
+    /// When it was last changed.
     pub updated_at: Time,
-    /// By whom.
+    /// The name of the token or certificate that made it.
     pub updated_by: String,
 }
 

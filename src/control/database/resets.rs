@@ -17,21 +17,21 @@ use super::write::{Actor, ChangeEntry, RowKind, WriteStart, WriteTransaction};
 #[serde(rename_all = "kebab-case")]
 #[schemars(rename = "Reset")]
 pub struct ResetRow {
-    /// The row's id, of which every node makes the keys of the new counts.
+    /// The id of the reset. Every node makes the keys of the new counts of it.
     pub id: String,
-    /// The consumer; this or the tenant is there.
+    /// The consumer; `null` if it is for a tenant.
     pub user_id: Option<String>,
     /// The tenant.
     pub tenant_id: Option<String>,
-    /// The only policy that it is for; `null`: every policy that counts by what is named.
+    /// The only policy that it applies to; `null`: all that count by the consumer or the tenant.
     pub policy: Option<String>,
-    /// Units that are given back of what was spent; `null`: all of them.
+    /// Units that are refunded; `null`: all that were spent.
     pub units: Option<u64>,
-    /// Why, in the operator's words.
+    /// The reason, in the operator's words.
     pub reason: String,
     /// When it was made.
     pub created_at: Time,
-    /// By whom.
+    /// The name of the token or certificate that made it.
     pub created_by: String,
     /// The version of the change that made it.
     pub version: i64,

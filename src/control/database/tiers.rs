@@ -22,7 +22,7 @@ pub struct TierLimit {
     pub resource: String,
     /// Units in a window.
     pub limit_value: NonZeroU64,
-    /// The window, seconds.
+    /// The length of the window, seconds.
     pub window_seconds: NonZeroU64,
     /// The burst as a multiple of the limit.
     pub burst_multiplier: f64,

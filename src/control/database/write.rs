@@ -60,7 +60,7 @@ impl RowKind {
         (RowKind::Assignment, "assignment"),
         (RowKind::Override, "override"),
         (RowKind::ApiKey, "api-key"),
-        (RowKind::Reset, "reset"),
+        (RowKind::Reset, "usage"),
     ];
 
     /// The word in `changes` and in front of an audited id.

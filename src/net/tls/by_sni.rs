@@ -110,7 +110,15 @@ mod tests {
         let chain = vec![signed.expect("signed").der().clone()];
         let key = CertifiedKey::from_der(chain, private, &aws_lc_rs::default_provider()).expect("a pair");
         let path = PathBuf::new();
-        ServerCertificate { key: Arc::new(key), names, not_before: 0, not_after: 0, path, is_stand_in: false }
+        ServerCertificate {
+            key: Arc::new(key),
+            names,
+            not_before: 0,
+            not_after: 0,
+            has_alternatives: true,
+            path,
+            is_stand_in: false,
+        }
     }
 
     const ANY: [SignatureScheme; 3] =

@@ -106,6 +106,8 @@ pub struct ServerCertificate {
     pub not_before: i64,
     /// Until when it is valid, Unix seconds.
     pub not_after: i64,
+    /// Whether it has the extension `subjectAltName`, without which clients find no name in it (RFC 9525 section 2).
+    pub has_alternatives: bool,
     pub path: PathBuf,
     /// It stands in for a certificate that is not there yet.
     pub is_stand_in: bool,
@@ -128,9 +130,10 @@ impl ServerCertificate {
     }
 
     fn of(key: CertifiedKey, pair: &CertificatePair, is_stand_in: bool) -> Result<ServerCertificate, Error> {
-        let (names, [not_before, not_after]) = describe(&key.cert[0], &pair.cert)?;
-        let path = pair.cert.clone();
-        Ok(ServerCertificate { key: Arc::new(key), names, not_before, not_after, path, is_stand_in })
+        let Leaf { names, validity: [not_before, not_after], has_alternatives } =
+            describe(&key.cert[0], &pair.cert)?;
+        let (key, path) = (Arc::new(key), pair.cert.clone());
+        Ok(ServerCertificate { key, names, not_before, not_after, has_alternatives, path, is_stand_in })
     }
 
     fn stand_in(pair: &CertificatePair, names: &[String]) -> Result<ServerCertificate, Error> {
@@ -255,8 +258,16 @@ impl ResolvesServerCert for ChallengeResolver {
     }
 }
 
-/// DNS names (the common name where there are none) of a leaf certificate, and from when till when it is valid.
-fn describe(leaf: &CertificateDer<'_>, path: &Path) -> Result<(Vec<String>, [i64; 2]), Error> {
+/// What a leaf certificate says of itself.
+struct Leaf {
+    /// DNS names; the common name where there are none.
+    names: Vec<String>,
+    /// From when till when, Unix seconds.
+    validity: [i64; 2],
+    has_alternatives: bool,
+}
+
+fn describe(leaf: &CertificateDer<'_>, path: &Path) -> Result<Leaf, Error> {
     use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
     let unreadable =
         |_| Error::file(TlsFile::Certificate, path, "the names in its first certificate cannot be read");
@@ -275,7 +286,8 @@ fn describe(leaf: &CertificateDer<'_>, path: &Path) -> Result<(Vec<String>, [i64
         names.extend(common.map(str::to_ascii_lowercase));
     }
     let validity = certificate.validity();
-    Ok((names, [validity.not_before.timestamp(), validity.not_after.timestamp()]))
+    let validity = [validity.not_before.timestamp(), validity.not_after.timestamp()];
+    Ok(Leaf { names, validity, has_alternatives: alternatives.is_some() })
 }
 
 /// A pair for localhost, valid for a year: to try the gateway with, not to serve the world.

@@ -81,6 +81,9 @@ pub enum ShorthandProblem {
     NoPeriod,
     #[error("`{found}` is not a unit of time")]
     UnknownUnit { found: String },
+    /// `2months`.
+    #[error("a period of the calendar takes no number")]
+    CalendarCount { unit: &'static str },
     /// A word that belongs elsewhere or nowhere.
     #[error("`{found}` is not expected here")]
     Unexpected { found: String },
@@ -122,6 +125,9 @@ impl ShorthandProblem {
             {
                 "no limit counts by path: `route` counts each route, `param:NAME` by a part of its path"
             }
+            ShorthandProblem::UnknownDimension { found } if matches!(&**found, "tier" | "tiers") => {
+                "a tier chooses the limit: write `limit = \"tier\"` in a `[policy.NAME]` that counts by consumer"
+            }
             ShorthandProblem::UnknownDimension { found } if let Some(meant) = meant_dimension(found) => {
                 return Cow::Owned(format!("write `{meant}`"));
             }
@@ -148,8 +154,17 @@ impl ShorthandProblem {
                 "write 1 or more"
             }
             ShorthandProblem::NoBurst => "write it like `5/s burst 10`",
+            ShorthandProblem::UnknownUnit { found } if SHORT_UNITS.contains(&&**found) => {
+                "the shortest period is 1s: write how many per second, for example `200/s`"
+            }
+            ShorthandProblem::CalendarCount { unit } => {
+                return Cow::Owned(format!("write `/{unit}`, or a number of days such as `/60d`"));
+            }
             ShorthandProblem::UnknownUnit { .. } => {
                 "write s, m, h or d, with a number if needed: `10s`, `30d`; or day, week, month or year without one"
+            }
+            ShorthandProblem::Unexpected { found } if found == "nodelay" => {
+                "leave it out: a burst is admitted at once"
             }
             ShorthandProblem::Unexpected { .. } => {
                 "after the period write `burst` and a number, then `by` and what to count by"
@@ -384,7 +399,11 @@ fn meant_dimension(text: &str) -> Option<String> {
     }
     let is_header =
         word.contains('-') && !word.contains(':') && http::HeaderName::from_bytes(word.as_bytes()).is_ok();
-    let meant = if is_header { format!("header:{word}") } else { word.to_owned() };
+    let meant = match word.split_once(':') {
+        Some(("jwt" | "token" | "claims", name)) => format!("claim:{name}"),
+        _ if is_header => format!("header:{word}"),
+        _ => word.to_owned(),
+    };
     (meant != text && dimension(&meant).is_ok()).then_some(meant)
 }
 
@@ -398,6 +417,9 @@ const FOREIGN_DIMENSIONS: [(&str, &str); 4] = [
     ("org organization organisation team tenants", "tenant"),
     ("endpoint routes service", "route"),
 ];
+
+/// Units of time that are shorter than any period.
+const SHORT_UNITS: [&str; 5] = ["ms", "msec", "millisecond", "milliseconds", "us"];
 
 /// What others call no limit.
 const UNLIMITED: [&str; 6] = ["unlimited", "infinite", "infinity", "none", "no limit", "off"];
@@ -533,7 +555,10 @@ impl<'t> ShorthandReader<'t> {
         }
         let unit_ns = unit_ns(unit).ok_or_else(|| Error {
             span: self.at - unit.len()..self.at,
-            problem: ShorthandProblem::UnknownUnit { found: unit.to_owned() },
+            problem: match CalendarUnit::of_word(unit.trim_end_matches('s')).filter(|_| count.is_some()) {
+                Some(unit) => ShorthandProblem::CalendarCount { unit: unit.word() },
+                None => ShorthandProblem::UnknownUnit { found: unit.to_owned() },
+            },
         })?;
         let wrong = |problem| Error { span: start..self.at, problem };
         // Not more, because the arithmetic of limits has room for times up to 2^63 nanoseconds.
@@ -721,11 +746,12 @@ mod tests {
             let window = parse(text).expect("a limit").window;
             assert_eq!((read(text).1, window.calendar()), (days * 86_400, None), "{text}");
         }
-        for (text, found) in
-            [("9/2months", "months"), ("9/1 month", "month"), ("9/weeks", "weeks"), ("9/3year", "year")]
+        for (text, found, unit) in
+            [("9/2months", "months", "month"), ("9/1 month", "month", "month"), ("9/3year", "year", "year")]
         {
-            assert_eq!(error(text), (found, ShorthandProblem::UnknownUnit { found: found.into() }));
+            assert_eq!(error(text), (found, ShorthandProblem::CalendarCount { unit }));
         }
+        assert_eq!(error("9/weeks"), ("weeks", ShorthandProblem::UnknownUnit { found: "weeks".into() }));
         let (found, problem) = error("1.5/month by ip");
         assert_eq!((found, &problem), ("1.5", &ShorthandProblem::CalendarFraction { unit: "month" }));
         assert_eq!(problem.to_string(), "a limit per month must be whole");
@@ -804,6 +830,7 @@ mod tests {
             ("$remote_addr", "ip"),
             ("api_key", "consumer"),
             ("X-Tenant-Id", "header:x-tenant-id"),
+            ("jwt:sub", "claim:sub"),
         ] {
             let problem = dimension(word).expect_err("it is none");
             assert_eq!(problem.hint(), format!("write `{meant}`"), "{word}");
@@ -831,6 +858,13 @@ mod tests {
         assert_eq!(error("5/s burst by ip"), ("by", ShorthandProblem::NoBurst));
         assert_eq!(error("5"), ("", ShorthandProblem::NoPeriod));
         assert_eq!(error("1.5 in flight"), ("1.5", ShorthandProblem::Fraction));
+        for (text, hint) in [
+            ("100/500ms", "per second, for example `200/s`"),
+            ("100/m burst 20 nodelay", "a burst is admitted at once"),
+            ("100/m by tier", "write `limit = \"tier\"`"),
+        ] {
+            assert!(error(text).1.hint().contains(hint), "{text}");
+        }
         assert_eq!(error("5/w"), ("w", ShorthandProblem::UnknownUnit { found: "w".into() }));
         assert_eq!(error("5/"), ("", ShorthandProblem::UnknownUnit { found: "".into() }));
         assert_eq!(error("99999999999999999999/s"), ("99999999999999999999", ShorthandProblem::TooLarge));

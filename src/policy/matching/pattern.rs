@@ -69,9 +69,11 @@ pub enum Error {
     },
     /// A name that is no name.
     #[error(
-        "the name of a parameter has letters, digits, `_` and `-`, a letter or `_` first; `{{name}}` takes any one segment, `{{*name}}` at the end all that follows; there are no regular expressions"
+        "`{segment}`: the name of a parameter has letters, digits, `_` and `-`, a letter or `_` first; write `{{{}}}` for \
+         any one segment, or `{{*rest}}` at the end for all that follows: there are no regular expressions",
+        meant(.segment)
     )]
-    ParamName { offset: usize, name: String },
+    ParamName { offset: usize, segment: String },
     #[error("the parameter `{name}` occurs twice in the path")]
     ParamTwice {
         /// The second one.
@@ -87,6 +89,12 @@ pub enum Error {
     /// More than [`SEGMENTS_MAX`] segments.
     #[error("a path pattern has at most {SEGMENTS_MAX} segments")]
     TooLong,
+}
+
+/// The name that a segment begins: `id` of `{id:[0-9]+}`.
+fn meant(segment: &str) -> &str {
+    let mut parts = segment.split(|char: char| !(char.is_ascii_alphanumeric() || matches!(char, '_' | '-')));
+    parts.find(|part| !part.is_empty()).filter(|name| is_name(name)).unwrap_or("name")
 }
 
 /// Why a text never matches, and what does.
@@ -311,7 +319,7 @@ fn parse_segment(written: &str, offset: usize) -> Result<PatternSegment, Error> 
     }
     let named = |name: &str| match is_name(name) {
         true => Ok(Box::from(name)),
-        false => Err(Error::ParamName { offset, name: name.to_owned() }),
+        false => Err(Error::ParamName { offset, segment: written.to_owned() }),
     };
     let inner = written.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     if let Some(inner) = inner.filter(|inner| !inner.starts_with('=') && !inner.contains(['{', '}'])) {

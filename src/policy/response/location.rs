@@ -12,7 +12,9 @@ use crate::matching::pattern::Pattern;
 use crate::percent;
 use crate::percent::Plus;
 use crate::request::TemplateValues;
-use crate::template::{Error, HEADER_NAMES, Placeholder, Template, TemplatePart, push_path, push_segment};
+use crate::template::{
+    Error, HEADER_NAMES, Placeholder, Template, TemplatePart, foreign, push_path, push_segment,
+};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
@@ -29,12 +31,17 @@ impl Location {
     pub fn parse(text: &str, pattern: &Pattern) -> Result<Location, Error> {
         let keeps_query = !text.contains('?');
         let template = Template::parse(text.strip_suffix('?').unwrap_or(text), pattern, HEADER_NAMES)?;
+        let mut has_query = false;
         for part in &template.parts {
-            if let TemplatePart::Literal(text) = part
-                && let Some(found) = text.chars().find(|char| !char.is_ascii_graphic() || *char == '#')
-            {
+            let TemplatePart::Literal(text) = part else { continue };
+            if let Some(found) = text.chars().find(|char| !char.is_ascii_graphic() || *char == '#') {
                 return Err(Error::NotInLocation { found });
             }
+            let path = text.split('?').next().filter(|_| !has_query);
+            if let Some(error) = path.and_then(|path| foreign(path, pattern)) {
+                return Err(error);
+            }
+            has_query |= text.contains('?');
         }
         check_host(&template)?;
         Ok(Location { template, keeps_query })

@@ -108,6 +108,11 @@ fn no_client_chooses_the_host_of_a_redirect() {
     ] {
         assert_eq!(template_error(redirecting("/{id}", to)), template::Error::NotLocation, "{to}");
     }
+    for (to, known) in [("/new/$1", "id"), ("https://a.example/:id", "id"), ("/*", "id")] {
+        let error = template_error(redirecting("/{id}", to));
+        assert!(matches!(error, template::Error::Foreign { instead, .. } if instead == known), "{to}");
+    }
+    compile(&[redirecting("/{id}", "/a?price=$1&{id}/*")], &[]).expect("a query is the operator's own");
     for (to, found) in [("/a b", ' '), ("/a#b", '#'), ("/\u{e9}", '\u{e9}'), ("/a\n", '\n')] {
         assert_eq!(
             template_error(redirecting("/{id}", to)),

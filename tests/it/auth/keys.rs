@@ -299,7 +299,10 @@ fn explain_names_the_consumer_and_shows_no_key() {
         text(&output.expect("it ends").stdout)
     };
     let said = explain("secret");
-    assert!(said.contains("identity consumer ann, tenant acme, tier none, recognised by keys"), "{said}");
+    assert!(
+        said.contains("identity consumer ann, tenant acme, tier none, authenticated by [auth.keys]"),
+        "{said}"
+    );
     assert!(said.contains("by consumer") && said.contains("by ip") && !said.contains("secret"), "{said}");
     let said = explain("wrong");
     assert!(said.contains("refused  401: the route asks for valid credentials"), "{said}");

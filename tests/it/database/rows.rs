@@ -202,7 +202,7 @@ async fn a_reset_stands_in_the_place_of_those_that_it_makes_meaningless(lab: Lab
     let state = database.state().await.expect("it is read");
     let of_ada: Vec<_> = state.resets.iter().filter(|row| row.user_id.as_deref() == Some("ada")).collect();
     assert_eq!((of_ada, state.resets.len()), (vec![&all], 2));
-    let what = Some("reset/consumer/ada".to_owned());
+    let what = Some("usage/consumer/ada".to_owned());
     let audited = database.audit(&self::all(), &AuditFilter { what, ..AuditFilter::default() }).await;
     let actions: Vec<String> =
         audited.expect("they are listed").into_iter().map(|entry| entry.action).collect();

@@ -15,7 +15,7 @@ use crate::admin::reply;
 /// What a handler answers, or why it refuses.
 pub(in crate::admin) type Answer = Result<Response<Body>, AdminRefusal>;
 
-/// What a change would do.
+/// What a change would do, as `?dry-run` shows it.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::admin) struct DryRun {
@@ -32,7 +32,8 @@ pub(in crate::admin) struct DryRun {
 #[derive(Debug, Default, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::admin) struct RowStatus {
-    /// `false`: it is stored, and waits for a file.
+    /// Whether the change is in force. `false`: it is stored, and takes effect once the file that `in-force-error` names can
+    /// be used.
     #[serde(skip_serializing_if = "Option::is_none")]
     in_force: Option<bool>,
     /// Why it is not in force.
@@ -40,14 +41,15 @@ pub(in crate::admin) struct RowStatus {
     in_force_error: Option<String>,
 }
 
-/// A deletion of which more is to be said than that it is done.
+/// The response to a deletion that needs a remark.
 #[derive(Debug, Serialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(extend("examples" = [json!({ "in-force": false, "in-force-error": "gateway.toml cannot be read" })]))]
 pub(in crate::admin) struct Deletion {
-    /// Whether the deletion is in force. `false`: it is stored, and waits for a file.
+    /// Whether the deletion is in force. `false`: it is stored, and takes effect once the file that `in-force-error`
+    /// names can be used.
     pub in_force: bool,
-    /// Why it is not.
+    /// Why it is not in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub in_force_error: Option<String>,
     /// What may be a mistake.

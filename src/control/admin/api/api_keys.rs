@@ -44,7 +44,7 @@ struct ApiKeyBody {
     claims: Option<Map<String, Value>>,
     /// The duration after which it ends.
     duration: Option<DurationText>,
-    /// When it expires: a date and time.
+    /// The date and time at which it expires.
     expires_at: Option<Time>,
 }
 
@@ -90,7 +90,7 @@ pub(super) fn describe(document: &mut Document) {
         .operation(read(Read, list), "list-api-keys")
         .about("Lists API keys, by digest.")
         .query::<ApiKeyQuery>()
-        .answers::<ListPage<ApiKeyRow>>("A page.");
+        .answers::<ListPage<ApiKeyRow>>("A page of the list.");
     document
         .operation(change(Method::POST, Admin, add), "make-api-key")
         .about("Creates an API key.")

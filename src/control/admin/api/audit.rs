@@ -38,7 +38,7 @@ pub(super) fn describe(document: &mut Document) {
         .operation(read(Read, list), "list-audit")
         .about("Lists changes, the newest first.")
         .query::<AuditQuery>()
-        .answers::<ListPage<AuditEntry>>("A page.");
+        .answers::<ListPage<AuditEntry>>("A page of the list.");
 }
 
 async fn list(Query(listed): Query<AuditQuery>, rows: RowReader) -> Answer {

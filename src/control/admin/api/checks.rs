@@ -43,7 +43,7 @@ struct CheckBody {
     policy: Option<Name>,
     #[serde(flatten)]
     about: CheckSubject,
-    /// Several checks.
+    /// The checks, if there are several.
     #[schemars(length(min = 1, max = CHECKS_MAX))]
     checks: Option<Vec<PolicyCheck>>,
     /// Whether to charge all of `checks` or none.
@@ -118,7 +118,7 @@ struct IsAllowedBody {
 struct IsAllowed {
     allowed: bool,
     remaining: Option<u64>,
-    /// Seconds; 0: it is allowed; `null`: never.
+    /// Seconds until it may be allowed; 0: it is allowed; `null`: never.
     retry_after: Option<u64>,
     reset_at: Option<Time>,
 }
@@ -137,7 +137,7 @@ enum CheckAnswer {
 struct CheckVerdicts {
     /// Whether all checks are allowed.
     allowed: bool,
-    /// In the order of the checks.
+    /// The verdicts, in the order of the checks.
     verdicts: Vec<CheckVerdict>,
 }
 

@@ -43,16 +43,16 @@ pub(in crate::admin) struct DecisionQuery {
 #[serde(rename_all = "kebab-case")]
 struct DecisionOfRequest {
     request_id: String,
-    /// The oldest first: a trusted hop may use an id again.
+    /// The decisions, the oldest first; several if a trusted hop used the id again.
     items: Vec<DecisionItem>,
-    /// The same in sentences.
+    /// The decisions in sentences.
     text: String,
 }
 
 /// Decisions, the newest first.
 #[derive(Debug, Serialize, Deserialize, JsonSchema)]
 pub struct DecisionList {
-    /// At most as many as requested.
+    /// The decisions, at most as many as requested.
     pub items: Vec<DecisionItem>,
 }
 
@@ -85,16 +85,16 @@ pub struct DecisionItem {
     /// The override that blocked it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub blocked: Option<String>,
-    /// It was refused because Redis was unavailable.
+    /// Whether it was refused because Redis was unavailable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub redis_down: Option<bool>,
     /// When it would have passed if nothing else had been spent; missing if it did pass or never will.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(with = "Option<Time>")]
     pub passes_at: Option<String>,
-    /// From its headers to the decision.
+    /// Time from the request's headers to the decision.
     pub latency_us: u64,
-    /// The refusing ones come first.
+    /// The windows that were checked, the refusing ones first.
     pub windows: Vec<DecidedWindow>,
     /// How many windows are not shown.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,16 +116,16 @@ pub struct DecidedWindow {
     /// Units that it admits at once, if that is another number than the limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub burst: Option<u64>,
-    /// Missing for a concurrency limit.
+    /// The period of the limit; missing for a concurrency limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub period_ms: Option<u64>,
     /// Remaining units after it.
     pub remaining: u64,
-    /// What it costs.
+    /// Units that the request costs.
     pub cost: u64,
     /// Whether this window admitted.
     pub allowed: bool,
-    /// It refuses nobody.
+    /// Whether the policy is in shadow, so that it refuses nobody.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shadow: Option<bool>,
     /// How long until it would have admitted; missing if it did or never will.

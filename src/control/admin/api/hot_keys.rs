@@ -38,9 +38,10 @@ pub(in crate::admin) struct HotKeyQuery {
 pub struct HotKeyList {
     /// The number of minutes that this covers.
     pub minutes: u64,
-    /// At this node.
+    /// The keys at this node.
     pub items: Vec<HotKey>,
-    /// At all nodes of a fleet together, over complete minutes; null without a fleet, or if Redis does not answer.
+    /// The keys at all nodes of the fleet together, over complete minutes; null without a fleet, or if Redis does not
+    /// answer.
     pub fleet: Option<HotFleet>,
 }
 
@@ -60,9 +61,9 @@ pub struct HotKey {
     pub shard: Option<String>,
     /// Whether it exceeds its share now.
     pub hot: bool,
-    /// In the last minute.
+    /// Requests per second in the last minute.
     pub requests_per_second: f64,
-    /// The refused ones among them.
+    /// Refused requests per second.
     pub denied_per_second: f64,
     /// Its share of the policy's decisions in the last minute, 0 to 1.
     pub of_policy: f64,
@@ -78,9 +79,9 @@ pub struct HotKey {
 pub struct HotMinute {
     /// When the minute began.
     pub at: Time,
-    /// In this minute.
+    /// Requests per second in this minute.
     pub requests_per_second: f64,
-    /// The refused ones among them.
+    /// Refused requests per second.
     pub denied_per_second: f64,
 }
 
@@ -89,7 +90,7 @@ pub struct HotMinute {
 pub struct HotFleet {
     /// How many nodes have reported these minutes.
     pub nodes: usize,
-    /// The heaviest of a policy first.
+    /// The keys, the heaviest of a policy first.
     pub items: Vec<FleetKey>,
 }
 
@@ -103,9 +104,9 @@ pub struct FleetKey {
     pub key: String,
     /// Distinguishes keys that have the same name.
     pub id: String,
-    /// At all nodes.
+    /// Requests per second at all nodes.
     pub requests_per_second: f64,
-    /// The refused ones among them.
+    /// Refused requests per second.
     pub denied_per_second: f64,
 }
 

@@ -143,4 +143,4 @@ fn shown(row: OverrideRow) -> ConsumerLimit {
 }
 
 const NOT_FOUND: AdminRefusal =
-    AdminRefusal::NotFound("this consumer has no limit of its own for this policy");
+    AdminRefusal::NotFound("the database has no limit of this consumer for this policy");

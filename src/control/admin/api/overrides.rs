@@ -25,7 +25,8 @@ use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database;
 use crate::database::{
-    ABSOLUTE_MAX, Database, NewOverride, OverrideFilter, OverrideKind, OverrideRow, SUBJECT_CHARS_MAX, Time,
+    ABSOLUTE_MAX, Database, NewOverride, OverrideFilter, OverrideKind, OverrideRow, PageRange,
+    SUBJECT_CHARS_MAX, Time,
 };
 use auth::keys::{self, digest_text};
 use base::units::DURATION_MAX;
@@ -51,7 +52,7 @@ pub(super) struct OverrideBody {
     /// A dimension and its value, to block or to exempt what is neither consumer nor tenant. Of `ip`, an address or a range.
     #[schemars(example = &"ip=203.0.113.0/24")]
     pub subject: Option<BoundedText<SUBJECT_CHARS_MAX>>,
-    /// How it changes a limit, or all.
+    /// How it changes limits.
     pub override_type: OverrideType,
     /// The limit of a policy's first window (0 refuses every request), the factor for all windows, or of a block the status of
     /// its responses: 403, which is the default, or 429.
@@ -60,10 +61,10 @@ pub(super) struct OverrideBody {
     pub reason: Reason,
     /// The duration after which it ends.
     pub duration: Option<DurationText>,
-    /// How many minutes it lasts, from now on.
+    /// How many minutes it lasts.
     #[schemars(range(min = 1, max = MINUTES_MAX))]
     pub duration_minutes: Option<u64>,
-    /// When it expires: a date and time.
+    /// The date and time at which it expires.
     pub expires_at: Option<Time>,
 }
 
@@ -71,9 +72,9 @@ pub(super) struct OverrideBody {
 #[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub(in crate::admin) enum OverrideType {
-    /// Sets it.
+    /// Sets the limit.
     Absolute,
-    /// Multiplies it.
+    /// Multiplies the limit.
     Multiplicative,
     /// Refuses every request, before limits and upstreams.
     Block,
@@ -106,7 +107,7 @@ pub(in crate::admin) struct OverrideQuery {
     pub user_id: Option<Name>,
     /// Only those of this tenant.
     pub tenant_id: Option<Name>,
-    /// Only those for this policy alone.
+    /// Only overrides for this policy alone.
     pub policy: Option<Name>,
     /// Only those of this type.
     pub override_type: Option<OverrideType>,
@@ -129,7 +130,7 @@ pub(super) fn describe(document: &mut Document) {
         .operation(read(Read, list), "list-overrides")
         .about("Lists overrides, the oldest or the newest first.")
         .query::<OverrideQuery>()
-        .answers::<ListPage<OverrideRow>>("A page.");
+        .answers::<ListPage<OverrideRow>>("A page of the list.");
     document
         .operation(change(Method::POST, Operate, add), "make-override")
         .about("Adds an override, a block or an exemption. It applies from the next request.")
@@ -250,6 +251,8 @@ async fn add(Of(state): Of<Arc<AdminState>>, change: ChangeRequest, body: JsonBo
     }
     let made = change.database.add_override(&change.by, new).await?;
     let (id, version) = (made.id.clone(), made.version);
+    // A repeated request finds what it has made.
+    let hint = hint.filter(|hint| !hint.contains(&id));
     let made = MadeOverride { made, own_address, hint };
     let mut answer = change.stored(StatusCode::CREATED, version, &made).await?;
     if let Ok(location) = HeaderValue::try_from(format!("/v1/overrides/{id}")) {
@@ -363,10 +366,25 @@ fn own_address(change: &ChangeRequest, new: &NewOverride, nat64: &Nat64) -> Opti
     (covers && matches!(new.kind, OverrideKind::Block(_))).then(|| from.to_string())
 }
 
-/// What may be a mistake in who is blocked or unlimited.
+/// What may be a mistake in who is blocked or unlimited, or which limit it replaces.
 async fn hint(change: &ChangeRequest, new: &NewOverride) -> Result<Option<String>, AdminRefusal> {
     if matches!(new.kind, OverrideKind::Absolute(_) | OverrideKind::Multiplicative(_)) {
-        return Ok(None);
+        let filter = OverrideFilter {
+            user_id: new.user_id.clone(),
+            tenant_id: new.tenant_id.clone(),
+            policy: new.policy.clone(),
+            kind: Some(words(new.kind).0),
+            live_at: Some(Time::now()),
+            is_newest_first: true,
+        };
+        let others = change.database.overrides(&PageRange::first(database::ROWS_MAX), &filter).await?;
+        let is_same = |row: &OverrideRow| {
+            (&row.user_id, &row.tenant_id, &row.policy) == (&new.user_id, &new.tenant_id, &new.policy)
+        };
+        let other = others.into_iter().find(is_same);
+        return Ok(other.map(|other| {
+            format!("override `{}` does not apply while this one lasts, which is newer", other.id)
+        }));
     }
     for (noun, name, is_tenant) in [("consumer", &new.user_id, false), ("tenant", &new.tenant_id, true)] {
         if let Some(name) = name

@@ -80,7 +80,7 @@ pub(super) fn describe(document: &mut Document) {
         .operation(read(Read, list), "list-policies")
         .about("Lists policies of the database, by name. Those of gateway.toml are at `/config`.")
         .query::<PageQuery>()
-        .answers::<ListPage<PolicyRow>>("A page.");
+        .answers::<ListPage<PolicyRow>>("A page of the list.");
     document.endpoint("/v1/policies/{id}", "a policy of the database or of gateway.toml");
     document
         .operation(read(Read, show), "show-policy")

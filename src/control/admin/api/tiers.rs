@@ -51,17 +51,18 @@ struct TierLimitBody {
         "calendar-month", "calendar-year", null,
     ]))]
     algorithm: Option<String>,
-    /// As in the path. This and what follows may stay in a limit that is sent back as it was shown.
+    /// The tier, which must be that of the path. Like `resource` and the fields that are ignored, it is accepted so
+    /// that a limit can be sent back as it was shown.
     tier: Option<String>,
-    /// As in the path.
+    /// The resource, which must be that of the path.
     resource: Option<String>,
-    /// Ignored.
+    /// When it was made; ignored.
     #[serde(rename = "created-at")]
     _created_at: Option<Time>,
-    /// Ignored.
+    /// When it was last changed; ignored.
     #[serde(rename = "updated-at")]
     _updated_at: Option<Time>,
-    /// Ignored. `If-Match` says which version a change is for.
+    /// The version; ignored. `If-Match` says which version a change is for.
     #[serde(rename = "version")]
     _version: Option<i64>,
 }
@@ -89,7 +90,7 @@ pub(super) fn describe(document: &mut Document) {
         .operation(read(Read, list), "list-tiers")
         .about("Lists the limits of all tiers, by tier and resource.")
         .query::<PageQuery>()
-        .answers::<ListPage<TierLimit>>("A page.");
+        .answers::<ListPage<TierLimit>>("A page of the list.");
     document.endpoint("/v1/tiers/{tier}/{resource}", "the limit of a tier for a resource");
     document
         .operation(read(Read, show), "show-tier")
@@ -265,7 +266,8 @@ fn shown(new: &NewTierLimit, hint: Option<String>) -> Value {
     shown
 }
 
-const NOT_FOUND: AdminRefusal = AdminRefusal::NotFound("this tier has no limit of its own for this policy");
+const NOT_FOUND: AdminRefusal =
+    AdminRefusal::NotFound("the database has no limit of this tier for this policy");
 
 /// How many consumers are named that still have a deleted tier.
 const CONSUMERS_SHOWN: i64 = 10;

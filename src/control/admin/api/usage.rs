@@ -26,7 +26,7 @@ use crate::admin::state::AdminState;
 use crate::database::{self, ABSOLUTE_MAX, NewReset, ResetRow, Time};
 use metrics::usage::Amount;
 
-/// Whose usage it is.
+/// Whether the usage is a consumer's or a tenant's.
 #[derive(JsonSchema)]
 #[schemars(rename_all = "lowercase")]
 #[expect(dead_code, reason = "a `Holder` is made of the word and the name together")]
@@ -121,7 +121,7 @@ pub(super) fn describe(document: &mut Document) {
         )
         .at::<HolderKind>("kind", "whether `id` is a consumer or a tenant")
         .query::<UsageQuery>()
-        .answers::<UsagePage>("A page.");
+        .answers::<UsagePage>("A page of the list.");
     document.endpoint("/v1/usage/{kind}/{id}/reset", "resets its counts and ends its penalties");
     document
         .operation(change(Method::POST, Operate, reset), "reset-usage")

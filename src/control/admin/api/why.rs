@@ -47,7 +47,7 @@ pub(in crate::admin) struct WhyQuery {
 struct WhyReport {
     consumer: String,
     lines: Vec<WhyLine>,
-    /// The same as text.
+    /// The facts as text.
     text: String,
 }
 
@@ -252,7 +252,7 @@ fn tier(policy: &PolicyUsage) -> String {
         TierFrom::Asked => "",
         TierFrom::Decision => ", as in the latest decision",
         TierFrom::Default => ", because the policy has no limit for the caller's own tier",
-        TierFrom::Assumed => ", which is assumed: give the tier of its credential with --tier",
+        TierFrom::Assumed => ", which is assumed: its credential may name another, and --tier shows that one",
     };
     format!("; tier {}{from}", tier.name)
 }

@@ -58,7 +58,10 @@ impl BodyFields {
             _ if body.is_empty() => Err(vec![Flaw::of_body("the body is empty: send a JSON object")]),
             Ok(Value::Object(entries)) => Ok(BodyFields { entries, flaws: Vec::new() }),
             Ok(_) => Err(vec![Flaw::of_body("the body must be a JSON object")]),
-            Err(error) => Err(vec![Flaw::of_body(format!("the body is not JSON: {error}"))]),
+            Err(error) => {
+                let why = error.to_string().replace("EOF while parsing", "it ends within");
+                Err(vec![Flaw::of_body(format!("the body is not JSON: {why}"))])
+            }
         }
     }
 
@@ -339,6 +342,12 @@ mod tests {
         };
         let fields = BodyFields::parse(body.as_bytes()).expect("an object");
         fields.read().map_err(|flaws| flaws.into_iter().map(said).collect())
+    }
+
+    #[test]
+    fn what_is_no_json_is_told_in_words() {
+        let told = BodyFields::parse(b"{\"a\": ").expect_err("it is cut");
+        assert_eq!(told, [Flaw::of_body("the body is not JSON: it ends within a value at line 1 column 6")]);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use policy::counting::shorthand;
 #[serde(rename_all = "camelCase")]
 #[schemars(extend("examples" = [json!({ "keyType": "userId:endpoint", "ratePerSec": 10, "burst": 50 })]))]
 pub(in crate::admin::api) struct FlatPolicy {
-    /// As in the path.
+    /// The policy's name, which must be that of the path.
     policy_id: Option<Name>,
     /// `userId`, `apiKey`, `ip`, `endpoint`, or several of them with `:` between.
     #[schemars(extend("pattern" = "^(userId|apiKey|ip|endpoint)(:(userId|apiKey|ip|endpoint))*$"))]

@@ -48,7 +48,7 @@ struct SnakeOverrideBody {
     override_type: OverrideType,
     /// The limit of a policy's first window, the factor for all windows, or the status of a block.
     value: Option<f64>,
-    /// How many minutes it lasts, from now on.
+    /// How many minutes it lasts.
     #[schemars(range(min = 1, max = MINUTES_MAX))]
     duration_minutes: u64,
     /// Text for the audit log.
@@ -95,7 +95,7 @@ pub(in crate::admin) struct SnakeOverrideQuery {
     user_id: Option<Name>,
     /// Only those of this tenant.
     tenant_id: Option<Name>,
-    /// Only those for this policy alone.
+    /// Only overrides for this policy alone.
     policy: Option<Name>,
     /// Include expired ones, which are kept for a day.
     #[serde(default)]
@@ -113,7 +113,7 @@ pub(in crate::admin::api) fn describe(document: &mut Document) {
         .operation(read(Read, list), "list-snake-overrides")
         .about("Lists overrides, the oldest first.")
         .query::<SnakeOverrideQuery>()
-        .answers::<ListPage<SnakeOverride>>("A page.");
+        .answers::<ListPage<SnakeOverride>>("A page of the list.");
     document
         .operation(change(Method::POST, Operate, add), "make-snake-override")
         .about("Adds an override.")

@@ -51,6 +51,24 @@ fn body_of(request: &str) -> &'static Value {
     &operation(request)["requestBody"]["content"]["application/json"]
 }
 
+/// Words with which a description goes on with what stands before it, which who generates a client does not see.
+const FRAGMENTS: [&str; 8] = ["As", "At", "By", "In", "Since", "To", "Which", "Whose"];
+
+#[test]
+fn no_description_is_a_fragment() {
+    let (mut left, mut seen) = (vec![document()], 0);
+    while let Some(value) = left.pop() {
+        if let Some(text) = value.get("description").and_then(Value::as_str) {
+            let words: Vec<&str> = text.split(' ').collect();
+            assert!(words.len() > 1 && !FRAGMENTS.contains(&words[0]), "{text}");
+            seen += 1;
+        }
+        left.extend(value.as_object().into_iter().flat_map(serde_json::Map::values));
+        left.extend(value.as_array().into_iter().flatten());
+    }
+    assert!(seen > 300, "{seen}");
+}
+
 #[test]
 fn it_has_every_operation_of_the_control_plane_and_no_other() {
     let document = document();

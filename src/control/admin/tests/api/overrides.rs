@@ -38,6 +38,21 @@ async fn an_override_is_made_shown_listed_and_deleted() {
 }
 
 #[tokio::test]
+async fn whoever_changes_a_limit_a_second_time_is_told_of_the_first() {
+    let api = Api::start().await;
+    let first = api.ask("POST /v1/overrides", Some(of_acme())).await.json();
+    assert_eq!(first.get("hint"), None, "{first}");
+    let second = api.ask("POST /v1/overrides", Some(of_acme())).await.json();
+    let said =
+        format!("override `{}` does not apply while this one lasts", first["id"].as_str().expect("an id"));
+    assert!(second["hint"].as_str().is_some_and(|hint| hint.starts_with(&said)), "{second}");
+    let mut other = of_acme();
+    other["user-id"] = "other".into();
+    let other = api.ask("POST /v1/overrides", Some(other)).await.json();
+    assert_eq!(other.get("hint"), None, "{other}");
+}
+
+#[tokio::test]
 async fn the_largest_limit_that_the_document_names_is_taken() {
     let api = Api::start().await;
     let document = crate::admin::api::document::document();
