@@ -95,6 +95,17 @@ impl Change {
     }
 }
 
+/// Whether more is spent of a bucket than its lower limit of now holds. Redis then leaves it as it is, with all that is lent of
+/// it, so a node that may not spend what it holds has to return it.
+pub fn outgrows(lease: &Lease, old: &Plan, new: &Plan, now_ns: u64) -> bool {
+    let is_bucket = |plan: &Plan| plan.quota.algorithm() == Algorithm::TokenBucket;
+    let is_alike = is_bucket(old) && is_bucket(new) && old.quota.period_ns() == new.quota.period_ns();
+    let change = Change::between(old, new);
+    let lent = lease.held(now_ns) as f64 / UNIT as f64 + lease.spent().max(0.0);
+    let is_known = is_alike && change.more < 0.0 && !lease.0.has(Flag::Fallback);
+    is_known && lease.0.level() + change.more + lent * (1.0 - change.smaller) < 0.0
+}
+
 impl Grant {
     /// What it is worth under a limit that has changed since it was asked for.
     pub fn under(&self, old: &Plan, new: &Plan) -> Grant {
@@ -264,17 +275,6 @@ impl Lease {
     /// and for a cost that was never refused.
     pub fn end_denial(&mut self) {
         self.deny_until(0);
-    }
-
-    /// Whether more is spent of a bucket than its lower limit of now holds. Redis then leaves it as it is, with all that is lent
-    /// of it, so a node that may not spend what it holds has to return it.
-    pub fn outgrows(&self, old: &Plan, new: &Plan, now_ns: u64) -> bool {
-        let is_bucket = |plan: &Plan| plan.quota.algorithm() == Algorithm::TokenBucket;
-        let is_alike = is_bucket(old) && is_bucket(new) && old.quota.period_ns() == new.quota.period_ns();
-        let change = Change::between(old, new);
-        let lent = self.held(now_ns) as f64 / UNIT as f64 + self.spent().max(0.0);
-        let is_known = is_alike && change.more < 0.0 && !self.0.has(Flag::Fallback);
-        is_known && self.0.level() + change.more + lent * (1.0 - change.smaller) < 0.0
     }
 
     /// Goes on under a changed limit. What was spent stays spent, unit for unit, as in Redis: what is held or owed stays, as far

@@ -13,7 +13,7 @@ use crate::leases::lease_table::{lease_outcome, outcome_of};
 use crate::plans::Plans;
 use crate::wait::{Attempt, Waiter};
 use limit::lease_messages::{Grant, LinkError, Op, Renewal, Reply};
-use limit::{Algorithm, Charge, Key, Lease, LeaseAnswer, LeaseDemand, Plan, PlanId};
+use limit::{Algorithm, Charge, Key, Lease, LeaseAnswer, LeaseDemand, Plan, PlanId, outgrows};
 
 /// A key whose lease is being renewed.
 #[derive(Clone, Debug)]
@@ -123,7 +123,7 @@ impl Leases {
             return;
         };
         let old = self.fleet.plans.get(under);
-        if old.is_some_and(|old| lease.outgrows(&old, plan, now_ns)) {
+        if old.is_some_and(|old| outgrows(&lease, &old, plan, now_ns)) {
             self.release(charge.key, under, now_ns);
         }
     }
