@@ -20,6 +20,7 @@ use tokio_rustls::client::TlsStream;
 
 use base::cause::Cause;
 use control::admin;
+use net::any_stream::AnyStream;
 use net::fetch::{ConnectionFailure, over};
 use net::listening::Bind;
 use net::tls;
@@ -197,15 +198,12 @@ impl AdminClient {
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Response<Bytes>> {
-        match &self.place {
-            AdminAddress::Tcp(addr) => {
-                Ok(over(TcpStream::connect(addr).await?, request, ANSWER_BYTES_MAX).await?)
-            }
-            AdminAddress::Tls(place) => Ok(over(secured(place).await?, request, ANSWER_BYTES_MAX).await?),
-            AdminAddress::Unix(path) => {
-                Ok(over(UnixStream::connect(path).await?, request, ANSWER_BYTES_MAX).await?)
-            }
-        }
+        let stream: AnyStream = match &self.place {
+            AdminAddress::Tcp(addr) => Box::new(TcpStream::connect(addr).await?),
+            AdminAddress::Tls(place) => Box::new(secured(place).await?),
+            AdminAddress::Unix(path) => Box::new(UnixStream::connect(path).await?),
+        };
+        Ok(over(stream, request, ANSWER_BYTES_MAX).await?)
     }
 }
 

@@ -16,10 +16,10 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::any_stream::AnyStream;
 use crate::trust::Trust;
 
 #[derive(Clone)]
@@ -155,13 +155,9 @@ impl FetchClient {
     }
 }
 
-/// A connection, in the clear or not. In a box, because HTTP would be compiled for each of the two.
-trait FetchStream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> FetchStream for T {}
-
 /// One request and its answer over a connection that ends with it.
 async fn talk<B>(
-    stream: Box<dyn FetchStream>,
+    stream: AnyStream,
     mut request: Request<B>,
     host: &str,
     protocol: FetchProtocol,
@@ -206,7 +202,7 @@ impl ConnectionFailure {
 /// # Errors
 /// If there is no whole answer of at most so many bytes.
 pub async fn over<B>(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stream: AnyStream,
     request: Request<B>,
     answer_bytes_max: usize,
 ) -> Result<Response<Bytes>, ConnectionFailure>
@@ -221,10 +217,7 @@ where
 }
 
 /// The same over HTTP/2; trailers become fields of the answer.
-async fn over_http2<B>(
-    stream: Box<dyn FetchStream>,
-    request: Request<B>,
-) -> Result<Response<Bytes>, ConnectionFailure>
+async fn over_http2<B>(stream: AnyStream, request: Request<B>) -> Result<Response<Bytes>, ConnectionFailure>
 where
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
 {

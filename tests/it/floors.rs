@@ -23,6 +23,7 @@ const ROOMS: &[(&str, &[(&str, u8)])] = &[
             ("tls", 2),
             ("fetch", 1),
             ("listening", 1),
+            ("any_stream", 0),
             ("descriptors", 0),
             ("in_place", 0),
             ("outbox", 0),

@@ -50,6 +50,6 @@ impl AdminTls {
             // Never set before, because a connection has one handshake.
             let _ = activity.vouched.set(vouched);
         }
-        converse(stream, router, activity, limits, stopped).await;
+        converse(Box::new(stream), router, activity, limits, stopped).await;
     }
 }

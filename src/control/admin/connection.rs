@@ -14,7 +14,6 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::TokioIo;
 use hyper_util::service::TowerToHyperService;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
 use tokio::{task, time};
 
@@ -22,11 +21,12 @@ use super::activity::{AdminActivity, TrackedBody};
 use super::limits::{AdminLimits, HEAD_BYTES_MAX, HEADERS_MAX};
 use super::watched_stream::WatchedStream;
 use base::clock;
+use net::any_stream::AnyStream;
 
 /// Answers requests until the client or a deadline ends the connection. After `stopped`, the present answer is the last; a
 /// head that is on its way is answered still, because its client cannot know.
 pub(super) async fn converse(
-    stream: impl AsyncRead + AsyncWrite + Unpin,
+    stream: AnyStream,
     router: Router,
     activity: Arc<AdminActivity>,
     limits: AdminLimits,

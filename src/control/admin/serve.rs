@@ -95,10 +95,10 @@ pub(super) async fn serve_within(
                             connections.spawn(secured.converse(stream, router, known, *limits, stopped))
                         }
                         (AcceptedStream::Tcp(stream), None) => {
-                            connections.spawn(converse(stream, router, known, *limits, stopped))
+                            connections.spawn(converse(Box::new(stream), router, known, *limits, stopped))
                         }
                         (AcceptedStream::Unix(stream), _) => {
-                            connections.spawn(converse(stream, router, known, *limits, stopped))
+                            connections.spawn(converse(Box::new(stream), router, known, *limits, stopped))
                         }
                     };
                     waiting.add(task, &activity, limits.waiting_max);

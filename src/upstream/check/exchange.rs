@@ -6,7 +6,6 @@ use http::Version;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 
@@ -17,6 +16,7 @@ use crate::config::{self, HealthCheckConfig, HealthProbe};
 use crate::connect;
 use crate::ids::ServerIndex;
 use crate::server::ServerAddress;
+use net::any_stream::AnyStream;
 use net::descriptors;
 
 /// Asks server `index` once. `None`: it is not the server's fault that it could not be asked.
@@ -41,7 +41,7 @@ async fn ask_at_leisure(
     let tcp = match upstream.servers[index].address.as_ref().ok_or(CheckFailure::Unresolved)? {
         ServerAddress::Unix(path) => {
             let stream = connect::unix(path).await.map_err(CheckFailure::Connect)?;
-            return ask_over(stream, upstream, index, &check.probe).await;
+            return ask_over(Box::new(stream), upstream, index, &check.probe).await;
         }
         ServerAddress::Tcp(address) => {
             let address = SocketAddr::new(address.ip(), check.port.unwrap_or(address.port()));
@@ -55,21 +55,18 @@ async fn ask_at_leisure(
                 ServerName::try_from(name).map_err(std::io::Error::other).map_err(CheckFailure::Connect)?;
             let connector = tokio_rustls::TlsConnector::from(tls.load_full());
             let stream = connector.connect(name, tcp).await.map_err(CheckFailure::Connect)?;
-            ask_over(stream, upstream, index, &check.probe).await
+            ask_over(Box::new(stream), upstream, index, &check.probe).await
         }
-        None => ask_over(tcp, upstream, index, &check.probe).await,
+        None => ask_over(Box::new(tcp), upstream, index, &check.probe).await,
     }
 }
 
-async fn ask_over<S>(
-    stream: S,
+async fn ask_over(
+    stream: AnyStream,
     upstream: &Upstream,
     index: ServerIndex,
     probe: &HealthProbe,
-) -> Result<(), CheckFailure>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+) -> Result<(), CheckFailure> {
     let is_tls = upstream.configured(index).tls;
     let authority = upstream.servers[index].host.as_str();
     let version = match upstream.config.http {
@@ -92,14 +89,11 @@ where
 }
 
 /// Sends a request over a connection that is driven for as long as [`CheckConnection`] lives.
-async fn exchange<S>(
-    stream: S,
+async fn exchange(
+    stream: AnyStream,
     asked: Asked,
     version: Version,
-) -> Result<(http::Response<hyper::body::Incoming>, CheckConnection), CheckFailure>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
+) -> Result<(http::Response<hyper::body::Incoming>, CheckConnection), CheckFailure> {
     let stream = TokioIo::new(stream);
     if version == Version::HTTP_2 {
         let mut builder = http2::Builder::new(TokioExecutor::new());

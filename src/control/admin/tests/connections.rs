@@ -315,7 +315,7 @@ fn over_duplex(state: AdminState, limits: AdminLimits, bytes_max: usize) -> Test
     let router = routes::router(routes::endpoints(), &state, &limits);
     tokio::spawn(async move {
         let (_stop, stopped) = watch::channel(());
-        converse(theirs, router, AdminActivity::new(None), limits, stopped).await;
+        converse(Box::new(theirs), router, AdminActivity::new(None), limits, stopped).await;
     });
     TestClient(ours)
 }
