@@ -696,6 +696,11 @@ fn what_cannot_be_meant_draws_a_warning() {
             "no part of the program that logs is called `sluicegate`",
         ),
         (
+            "[log]\nlevel = \"info,rustls=debug\"\n".to_owned(),
+            "2:9",
+            "no part of the program that logs is called `rustls`",
+        ),
+        (
             "[[route]]\npath = \"/a\"\nredirect = \"/a\"\n".to_owned(),
             "3:12",
             "this route redirects to itself",

@@ -279,6 +279,6 @@ const FORMATS: [(&str, LogFormat); 4] = [
 
 /// What stands first in the targets of log lines: crates that log, and those of others that do.
 const PARTS: &str = "acme app auth cli control gateway limiter net observe rls upstream h2 hickory_net hickory_proto \
-                     hickory_resolver rustls sqlx";
+                     hickory_resolver sqlx";
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
