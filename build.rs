@@ -15,6 +15,7 @@ fn main() {
 /// The version of this machine's glibc; nothing with another C library.
 fn glibc() -> Option<(u32, u32)> {
     let asked = Command::new("getconf").arg("GNU_LIBC_VERSION").output().ok()?;
-    let (major, minor) = str::from_utf8(&asked.stdout).ok()?.trim().strip_prefix("glibc ")?.split_once('.')?;
+    let (major, minor) =
+        str::from_utf8(&asked.stdout).ok()?.trim().strip_prefix("glibc ")?.split_once('.')?;
     Some((major.parse().ok()?, minor.split('.').next()?.parse().ok()?))
 }
