@@ -68,11 +68,8 @@ impl HttpClient for AcmeClient {
             let (head, body) = request.into_parts();
             let body = body.collect().await.map_or_else(|never| match never {}, Collected::to_bytes);
             let answered = client.inner.ask(Request::from_parts(head, Full::new(body)), ANSWER_WITHIN).await;
-            let answer = answered.map_err(|source| {
-                instant_acme::Error::Other(
-                    AcmeSilence { method: method.clone(), url: url.clone(), source }.into(),
-                )
-            })?;
+            let silence = |source| AcmeSilence { method: method.clone(), url: url.clone(), source };
+            let answer = answered.map_err(|source| instant_acme::Error::Other(silence(source).into()))?;
             let status = answer.status();
             if status.is_client_error() || status.is_server_error() {
                 client.noted().wait = retry_after(answer.headers());
