@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
-use http_body_util::Full;
+use http_body_util::{BodyExt, Collected, Full};
 use instant_acme::{BodyWrapper, BytesResponse, HttpClient, Problem};
 
 use net::fetch;
@@ -65,12 +65,11 @@ impl HttpClient for AcmeClient {
         let (method, url) = (request.method().clone(), shown(request.uri()));
         Box::pin(async move {
             client.noted().last = None;
-            let answered = client.inner.ask(request, ANSWER_WITHIN).await;
-            let answer = answered.map_err(|source| {
-                instant_acme::Error::Other(
-                    AcmeSilence { method: method.clone(), url: url.clone(), source }.into(),
-                )
-            })?;
+            let (head, body) = request.into_parts();
+            let body = body.collect().await.map_or_else(|never| match never {}, Collected::to_bytes);
+            let answered = client.inner.ask(Request::from_parts(head, Full::new(body)), ANSWER_WITHIN).await;
+            let silence = |source| AcmeSilence { method: method.clone(), url: url.clone(), source };
+            let answer = answered.map_err(|source| instant_acme::Error::Other(silence(source).into()))?;
             let status = answer.status();
             if status.is_client_error() || status.is_server_error() {
                 client.noted().wait = retry_after(answer.headers());

@@ -10,8 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::HOST;
 use http::{HeaderValue, Request, Response, Uri};
-use http_body::Body;
-use http_body_util::{BodyExt, Limited};
+use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
@@ -112,20 +111,18 @@ impl FetchClient {
     ///
     /// # Errors
     /// If there is no whole answer of at most a MiB within this time.
-    pub async fn ask<B>(&self, request: Request<B>, within: Duration) -> Result<Response<Bytes>, Error>
-    where
-        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
-    {
+    pub async fn ask(
+        &self,
+        request: Request<Full<Bytes>>,
+        within: Duration,
+    ) -> Result<Response<Bytes>, Error> {
         let authority = request.uri().authority().map(|it| it.as_str()).unwrap_or_default();
         let server = authority.rsplit('@').next().unwrap_or_default().to_owned();
         let exchange = self.exchange(request, &server);
         timeout(within, exchange).await.unwrap_or(Err(Error::Timeout(server)))
     }
 
-    async fn exchange<B>(&self, request: Request<B>, server: &str) -> Result<Response<Bytes>, Error>
-    where
-        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
-    {
+    async fn exchange(&self, request: Request<Full<Bytes>>, server: &str) -> Result<Response<Bytes>, Error> {
         let io = |source| Error::Io { host: server.to_owned(), source };
         let (url, port) = (request.uri().clone(), request.uri().port_u16());
         let host = host(&url);
@@ -165,15 +162,12 @@ impl FetchClient {
 }
 
 /// One request and its answer over a connection that ends with it.
-async fn talk<B>(
+async fn talk(
     stream: AnyStream,
-    mut request: Request<B>,
+    mut request: Request<Full<Bytes>>,
     server: &str,
     protocol: FetchProtocol,
-) -> Result<Response<Bytes>, Error>
-where
-    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
-{
+) -> Result<Response<Bytes>, Error> {
     let broken = |broken| match broken {
         ConnectionFailure::Http(source) => Error::Http { host: server.to_owned(), source },
         ConnectionFailure::Body => Error::Body(server.to_owned()),
@@ -210,14 +204,11 @@ impl ConnectionFailure {
 ///
 /// # Errors
 /// If there is no whole answer of at most so many bytes.
-pub async fn over<B>(
+pub async fn over(
     stream: AnyStream,
-    request: Request<B>,
+    request: Request<Full<Bytes>>,
     answer_bytes_max: usize,
-) -> Result<Response<Bytes>, ConnectionFailure>
-where
-    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
-{
+) -> Result<Response<Bytes>, ConnectionFailure> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let _driver = AbortOnDrop(tokio::spawn(connection));
     let (head, body) = sender.send_request(request).await?.into_parts();
@@ -226,10 +217,10 @@ where
 }
 
 /// The same over HTTP/2; trailers become fields of the answer.
-async fn over_http2<B>(stream: AnyStream, request: Request<B>) -> Result<Response<Bytes>, ConnectionFailure>
-where
-    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + Unpin + 'static,
-{
+async fn over_http2(
+    stream: AnyStream,
+    request: Request<Full<Bytes>>,
+) -> Result<Response<Bytes>, ConnectionFailure> {
     let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
     let _driver = AbortOnDrop(tokio::spawn(connection));
     let (mut head, body) = sender.send_request(request).await?.into_parts();

@@ -10,10 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::header::ACCEPT;
 use http::{Request, StatusCode, Uri};
-use http_body_util::Empty;
+use http_body_util::Full;
 use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
@@ -178,7 +177,7 @@ impl RemoteKeys {
     async fn fetch(&self, connect: &Connect) -> Result<String, Error> {
         let request = Request::get(&self.config.url)
             .header(ACCEPT, "application/jwk-set+json, application/json")
-            .body(Empty::<Bytes>::new())
+            .body(Full::default())
             .map_err(|error| Error::Keys(error.to_string()))?;
         let client = FetchClient::new(connect.clone(), self.config.trust.clone());
         let answer = client.ask(request, self.config.timeout).await?;
