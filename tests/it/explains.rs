@@ -295,7 +295,10 @@ fn explain_reads_a_url_as_curl_does() {
     assert_eq!(mtls["refused"], serde_json::Value::Null, "{mtls}");
     assert!(mtls["identity"].as_str().is_some_and(|it| it.contains("only a real request shows")), "{mtls}");
     let either = ask(&format!("https://127.0.0.1:{port}/either"));
-    assert!(either["identity"].as_str().is_some_and(|it| it.contains("unless [auth.certificates]")), "{either}");
+    assert!(
+        either["identity"].as_str().is_some_and(|it| it.contains("unless [auth.certificates]")),
+        "{either}"
+    );
 }
 
 #[test]

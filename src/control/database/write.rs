@@ -60,12 +60,17 @@ impl RowKind {
         (RowKind::Assignment, "assignment"),
         (RowKind::Override, "override"),
         (RowKind::ApiKey, "api-key"),
-        (RowKind::Reset, "usage"),
+        (RowKind::Reset, "reset"),
     ];
 
-    /// The word in `changes` and in front of an audited id.
+    /// The word in `changes`.
     pub fn word(self) -> &'static str {
         RowKind::WORDS[self as usize].1
+    }
+
+    /// The word in front of an audited id: a grant is kept as a reset is, and is none to who reads of it.
+    fn audited(self) -> &'static str {
+        if self == RowKind::Reset { "usage" } else { self.word() }
     }
 
     /// The kind of a word.
@@ -227,7 +232,7 @@ impl<'a> WriteTransaction<'a> {
             .with(self.by.who.as_str())
             .with(self.by.from.map(|address| address.to_string()))
             .with(entry.action)
-            .with(format!("{}/{}", entry.kind.word(), entry.shown))
+            .with(format!("{}/{}", entry.kind.audited(), entry.shown))
             .with(entry.old)
             .with(entry.new)
             .with(self.by.request_id.as_str());
