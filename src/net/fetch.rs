@@ -281,7 +281,7 @@ mod tests {
         };
         let client = FetchClient::new(connect, Trust::default());
         let url = "https://ann:hunter2@127.0.0.1:1/keys";
-        let request = Request::get(url).body(http_body_util::Empty::<Bytes>::new()).expect("a request");
+        let request = Request::get(url).body(Full::default()).expect("a request");
         let error = client.ask(request, Duration::from_secs(5)).await.expect_err("nothing listens there");
         assert!(error.to_string().starts_with("127.0.0.1:1: "), "{error}");
     }

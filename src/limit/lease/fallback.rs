@@ -91,7 +91,7 @@ impl Lease {
         nodes: u32,
         rank: impl FnOnce() -> u32,
     ) -> Option<bool> {
-        if !self.knows_level() {
+        if !self.0.has(Flag::Known) || self.0.has(Flag::Fallback) {
             return None;
         }
         let (nodes, whole) = (f64::from(nodes.max(1)), plan.quota.capacity() as f64);
@@ -105,11 +105,6 @@ impl Lease {
             self.0.set_balance(self.0.balance().saturating_sub(fixed(cost)));
         }
         Some(is_left)
-    }
-
-    /// Whether Redis has said what is left, and this node may admit its part of that.
-    pub fn knows_level(&self) -> bool {
-        self.0.has(Flag::Known) && !self.0.has(Flag::Fallback)
     }
 
     /// Units that are left by Redis' last word, with what a bucket has refilled since the lease ended.

@@ -149,11 +149,6 @@ impl Lease {
         self.0.raise(Flag::Known);
     }
 
-    /// The units that it owes.
-    pub fn owed(&self, now_ns: u64) -> f64 {
-        self.held(now_ns).min(0).saturating_neg() as f64 / UNIT as f64
-    }
-
     /// Takes out the units that it owes, to be reported apart from its renewals.
     pub fn take_owed(&mut self, now_ns: u64) -> f64 {
         let owed = self.held(now_ns).min(0).saturating_neg();
@@ -381,6 +376,11 @@ impl Lease {
         self.0.set_balance(self.0.balance().saturating_sub(held.saturating_sub(kept)));
         (kept.saturating_sub(held) as f64 / UNIT as f64, kept as f64 / UNIT as f64)
     }
+}
+
+/// The units that a lease owes.
+pub fn owed(lease: &Lease, now_ns: u64) -> f64 {
+    lease.held(now_ns).min(0).saturating_neg() as f64 / UNIT as f64
 }
 
 /// The end of a lease that Redis gave without a life, because its window ends in less than a lease's age. It does not

@@ -234,11 +234,10 @@ impl LeaseTable {
         charge: &Charge,
         now_ns: u64,
     ) -> Option<LeaseAnswer> {
-        if self.looks.hold(charge.key) && share.knows_level() {
-            return Some(LeaseAnswer::Denied { retry_after_ns: self.lead_ns() });
-        }
+        // Until the second look nothing is within its part.
+        let cost = if self.looks.hold(charge.key) { u64::MAX } else { charge.cost };
         let rank = || self.fleet.link.rank(charge.key);
-        Some(match share.advance(plan, charge.cost, now_ns, self.fleet.nodes(), rank)? {
+        Some(match share.advance(plan, cost, now_ns, self.fleet.nodes(), rank)? {
             true => LeaseAnswer::Admitted { renew: false },
             false => LeaseAnswer::Denied { retry_after_ns: self.lead_ns() },
         })

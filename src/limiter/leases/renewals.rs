@@ -13,7 +13,7 @@ use crate::leases::lease_table::{lease_outcome, outcome_of};
 use crate::plans::Plans;
 use crate::wait::{Attempt, Waiter};
 use limit::lease_messages::{Grant, LinkError, Op, Renewal, Reply};
-use limit::{Algorithm, Charge, Key, Lease, LeaseAnswer, LeaseDemand, Plan, PlanId, outgrows};
+use limit::{Algorithm, Charge, Key, Lease, LeaseAnswer, LeaseDemand, Plan, PlanId, outgrows, owed};
 
 /// A key whose lease is being renewed.
 #[derive(Clone, Debug)]
@@ -211,7 +211,7 @@ impl Leases {
                 Some(grant) => share.granted(renewal, grant, sent_ns),
                 None => share.lost(renewal, is_unheard),
             }
-            share.owed(now_ns)
+            owed(share, now_ns)
         });
         if let Some(grant) = grant.filter(|_| was_away) {
             self.forgive(renewal, &grant);
