@@ -56,7 +56,7 @@ pub use calendar::{Calendar, CalendarUnit, Zone};
 pub use charge::Charge;
 pub use id::{PlanId, PolicyId};
 pub use key::Key;
-pub use lease::{LEAD_MIN_NS, Lease, LeaseAnswer, LeaseDemand, View, outgrows, owed};
+pub use lease::{LEAD_MIN_NS, Lease, LeaseAnswer, LeaseDemand, View, hear_level, outgrows, owed};
 pub use outcome::{Answer, Outcome};
 pub use penalty::{FleetRecord, Penalty, PenaltyCheck};
 pub use plan::{Plan, Sharing, WhenDown};

@@ -299,7 +299,7 @@ fn what_is_no_log_is_said() {
         (&["--log", "access.log", "--format", "envoy"], 1, "no line has the format that --format names"),
         (&["--log", "empty.log", "--config", "wrong.toml"], 78, "unknown key `workrs`"),
         (&["--log", "empty.log", "--against", "wrong.toml"], 78, "unknown key `workrs`"),
-        (&["--log", "empty.log", "--nodes", "0"], 2, "0 is not in 1"),
+        (&["--log", "empty.log", "--nodes", "0"], 2, "write a whole number from 1 to 1000"),
         (&[], 2, "--log <FILE>"),
     ] {
         let (found, said) = said(arguments);

@@ -19,7 +19,7 @@ use super::plan::SMALL;
 use super::{Algorithm, Plan, Quota};
 use words::{Flag, Words};
 
-pub use upkeep::{LeaseDemand, owed};
+pub use upkeep::{LeaseDemand, hear_level, owed};
 
 /// This node's lease of one key, and what it remembers of the key without one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

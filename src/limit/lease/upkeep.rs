@@ -308,15 +308,8 @@ impl Lease {
     pub fn released(&mut self, release: &Renewal, answer: Result<f64, bool>) {
         self.0.lower(Flag::InFlight);
         match answer {
-            Ok(level) => self.hear_level(level),
+            Ok(level) => hear_level(self, level),
             Err(is_unheard) => self.take_back(release, is_unheard),
-        }
-    }
-
-    /// Redis said what is left, and knows of all that was spent here but what is still in the balance.
-    pub fn hear_level(&mut self, level: f64) {
-        if !self.0.has(Flag::Fallback) && !self.0.has(Flag::InFlight) {
-            self.0.set_level(level);
         }
     }
 
@@ -375,6 +368,13 @@ impl Lease {
         let kept = held.clamp(0, keep_max);
         self.0.set_balance(self.0.balance().saturating_sub(held.saturating_sub(kept)));
         (kept.saturating_sub(held) as f64 / UNIT as f64, kept as f64 / UNIT as f64)
+    }
+}
+
+/// Redis said what is left, and knows of all that was spent here but what is still in the balance.
+pub fn hear_level(lease: &mut Lease, level: f64) {
+    if !lease.0.has(Flag::Fallback) && !lease.0.has(Flag::InFlight) {
+        lease.0.set_level(level);
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::leases::Leases;
 use crate::mostly_empty::MostlyEmpty;
 use limit::lease_messages::{ExactCharge, Op, Renewal, Reply};
-use limit::{Key, Plan, PlanId};
+use limit::{Key, Plan, PlanId, hear_level};
 
 /// What is to be asked, by key.
 #[derive(Debug, Default)]
@@ -96,7 +96,7 @@ impl Leases {
                     Ok(Reply::Peeked(left)) if under == plan_id => {
                         share.hear(left.remaining, left.reset_ns, now_ns);
                     }
-                    Ok(Reply::Grant(grant)) if under == plan_id => share.hear_level(grant.level),
+                    Ok(Reply::Grant(grant)) if under == plan_id => hear_level(share, grant.level),
                     _ => {}
                 });
             };
