@@ -242,16 +242,19 @@ fn exact_limits_hold_however_late_redis_answers() {
     assert!(wrong.is_empty(), "{}\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// Each algorithm that bursts are counted by, exact and leased.
+fn algorithms() -> impl Iterator<Item = (Algorithm, f64)> {
+    [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::SlidingLog]
+        .into_iter()
+        .flat_map(|algorithm| [(algorithm, 0.0), (algorithm, 0.05)])
+}
+
 /// Requests that come together are asked for together, behind the question of the first. Those that wait for it are within no
 /// deadline of their own, and no node may spend its part while Redis gives it to another.
 #[test]
 fn a_burst_at_all_nodes_gets_a_limit_once() {
     let mut wrong = Vec::new();
-    for (algorithm, overshoot) in
-        [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::SlidingLog]
-            .into_iter()
-            .flat_map(|algorithm| [(algorithm, 0.0), (algorithm, 0.05)])
-    {
+    for (algorithm, overshoot) in algorithms() {
         for (limit, nodes, apart_ms) in [9, 20, 50, 200].iter().flat_map(|limit| {
             [2, 4].into_iter().flat_map(move |nodes| [0, 1, 3, 7].map(|apart_ms| (*limit, nodes, apart_ms)))
         }) {
@@ -364,11 +367,7 @@ fn requests_of_many_units_get_what_one_exact_limit_gives() {
 #[test]
 fn bursts_get_a_limit_once_however_late_redis_answers() {
     let mut wrong = Vec::new();
-    for (algorithm, overshoot) in
-        [Algorithm::TokenBucket, Algorithm::FixedWindow, Algorithm::SlidingWindow, Algorithm::SlidingLog]
-            .into_iter()
-            .flat_map(|algorithm| [(algorithm, 0.0), (algorithm, 0.05)])
-    {
+    for (algorithm, overshoot) in algorithms() {
         for (limit, nodes, (round_trip_ms, deadline_ms)) in [20, 200].iter().flat_map(|limit| {
             let ways = [(6, 2), (12, 9), (24, 20), (50, 20)];
             [1, 2, 4].iter().flat_map(move |nodes| ways.map(|way| (*limit, *nodes, way)))
