@@ -249,7 +249,7 @@ pub async fn watch_idle<S: Service>(worker: Rc<Worker<S>>, poll: mio::Poll) {
     let mut watched = match watched {
         Ok(watched) => watched,
         Err(error) => {
-            return tracing::error!(%error, "worker cannot watch idle connections: they stay open unserved");
+            return tracing::error!(%error, "idle connections get no responses from this worker: restart the gateway");
         }
     };
     let mut events = Events::with_capacity(EVENTS);
