@@ -25,6 +25,11 @@ pub(in crate::proxy) struct UpstreamLimit {
 impl UpstreamLimit {
     /// The tightest of what an answer's fields say at `unix_seconds`.
     pub fn of(headers: &HeaderMap, unix_seconds: u64) -> Option<UpstreamLimit> {
+        // Most answers have none of the fields, and looking at all names costs less than asking for each.
+        let is_limit = |name: &str| name.strip_prefix("x-").unwrap_or(name).starts_with("ratelimit");
+        if !headers.keys().any(|name| is_limit(name.as_str())) {
+            return None;
+        }
         let listed = headers.get(RATELIMIT).and_then(|_| UpstreamLimit::in_list(headers));
         let three = |[limit, remaining, reset]: [HeaderName; 3]| {
             let reset = headers.get(reset).and_then(|reset| seconds_until(reset, unix_seconds));
