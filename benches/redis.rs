@@ -9,21 +9,25 @@
 //! cargo bench --bench redis                 # decisions a second and core, latency
 //! cargo bench --bench redis -- latency            # the latter alone
 //! cargo bench --bench redis -- alone              # latency of decisions that come one at a time
+//! cargo bench --bench redis -- beside             # the same beside leases, scrapes and overrides
 //! cargo bench --bench redis -- memory 1000000     # bytes a key
 //! ```
 
+use std::collections::HashMap;
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use base::clock;
-use limit::lease_messages::{ExactCharge, Op, Renewal};
-use limit::{Algorithm, Charge, Key, Plan, PolicyId, Quota, Sharing, WhenDown};
+use limit::lease_messages::{ExactCharge, Op, Renewal, Reply};
+use limit::{Algorithm, Charge, Key, Plan, PlanId, Quota, ScriptModel, Sharing, WhenDown};
 use limiter::global::config::{Login, Server, Topology};
 use limiter::global::{Config, Global};
 use limiter::local::Table;
-use limiter::{ClientAddress, Decision, Fleet, Limiter, Link};
+use limiter::{Change, ClientAddress, Decision, Done, Fleet, Holder, Limiter, Link, Override};
+use metrics::{Metrics, ScrapeFormat};
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -39,6 +43,7 @@ fn main() {
         }
         Some("latency") => runtime.block_on(latency()),
         Some("alone") => runtime.block_on(alone()),
+        Some("beside") => runtime.block_on(beside()),
         _ => {
             runtime.block_on(throughput());
             runtime.block_on(latency());
@@ -117,19 +122,7 @@ async fn leased(redis: &Redis) -> f64 {
         let due = (begin.elapsed().as_secs_f64() * PACE * NODES as f64) as u64;
         while decisions < due {
             let (_, limiter, plan) = &nodes[decisions as usize % NODES];
-            let charge = Charge {
-                key: Key::new(7),
-                quota,
-                cost: 1,
-                policy: PolicyId::default(),
-                window: 0,
-                shadow: false,
-                count_denied: false,
-                is_overridden: false,
-                part: 0,
-                trial: None,
-                plan: Some(*plan),
-            };
+            let charge = charge(Key::new(7), quota, *plan);
             let mut decision = Decision::default();
             let waiting = limiter.decide(&[charge], ClientAddress::default(), clock::now_ns(), &mut decision);
             admitted += u64::from(waiting.is_none() && decision.is_admitted());
@@ -210,6 +203,144 @@ async fn alone() {
     }
 }
 
+/// How long a decision takes that comes alone while the node has [`LEASES`] leases in use, encodes the metrics of [`ROUTES`]
+/// routes and takes an override each second, beside the same without all that.
+async fn beside() {
+    let redis = Redis::start().await;
+    let global = redis.global();
+    global.ready(Duration::from_secs(5)).await;
+    let lender = Arc::new(Lender { global: Arc::clone(&global), records: Mutex::default() });
+    let fleet = Fleet::new(lender as Arc<dyn Link>, (LEASES as usize * 2 + 65_536) * 64);
+    let quota = quota(Algorithm::TokenBucket, 100_000, 1, 100_000);
+    let sharing = Sharing::new(&quota, 0.05, WhenDown::Local);
+    let plan = fleet.plans().id(Plan { policy: "beside".into(), quota, sharing });
+    let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(1 << 16), fleet));
+    let metrics = Metrics::new(1).0;
+    let _series: Vec<_> = (0..ROUTES).map(|number| metrics.route(&format!("route-{number}"))).collect();
+    let mut took = [const { Vec::new() }; 2];
+    let (mut most, mut scraped, mut lent) = (Duration::ZERO, 0, 0);
+    for turn in 0..2 * TURNS {
+        let is_busy = turn % 2 == 1;
+        let stop = Arc::new(AtomicBool::new(!is_busy));
+        // As in a gateway: the sweep is on the thread that Redis' answers come to, the others on threads of their own.
+        let sweeps = tokio::spawn(sweep_until(Arc::clone(&stop), Arc::clone(&limiter)));
+        let using = thread::spawn({
+            let (stop, limiter) = (Arc::clone(&stop), Arc::clone(&limiter));
+            move || use_leases(&stop, &limiter, quota, plan)
+        });
+        let control = thread::spawn({
+            let (stop, limiter, metrics) = (Arc::clone(&stop), Arc::clone(&limiter), Arc::clone(&metrics));
+            move || scrape_and_override(&stop, &limiter, &metrics)
+        });
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let (times, mut answers) = mpsc::unbounded_channel();
+        let asking = tokio::task::spawn_blocking({
+            let global = Arc::clone(&global);
+            move || ask_alone(&global, Duration::from_millis(1), &times)
+        });
+        while let Some(time) = answers.recv().await {
+            took[usize::from(is_busy)].push(time);
+        }
+        asking.await.expect("it does not panic");
+        lent = lent.max(limiter.inspect().leases().map_or(0, |leases| leases.stats().used));
+        stop.store(true, Ordering::Relaxed);
+        sweeps.await.expect("it does not panic");
+        using.join().expect("it does not panic");
+        let (bytes, longest) = control.join().expect("it does not panic");
+        (most, scraped) = (most.max(longest), scraped.max(bytes));
+    }
+    println!("a decision that comes alone  p50        p99");
+    let names = ["alone", "beside them"];
+    let [alone, beside] = [0, 1].map(|way: usize| {
+        took[way].sort_unstable();
+        let at = |share: f64| took[way][((took[way].len() - 1) as f64 * share) as usize];
+        println!("  {:<20} {:>9.1?}  {:>9.1?}", names[way], at(0.5), at(0.99));
+        at(0.99).as_secs_f64()
+    });
+    println!(
+        "  p99 beside {lent} leases, scrapes of {scraped} bytes ({most:.1?}) and overrides: {:.2}",
+        beside / alone
+    );
+    global.shutdown().await;
+}
+
+async fn sweep_until(stop: Arc<AtomicBool>, limiter: Arc<Limiter>) {
+    let mut ticks = tokio::time::interval(Duration::from_millis(50));
+    while !stop.load(Ordering::Relaxed) {
+        ticks.tick().await;
+        limiter.sweep(clock::now_ns());
+    }
+}
+
+/// Five requests for each key at first, then one within each second.
+fn use_leases(stop: &AtomicBool, limiter: &Arc<Limiter>, quota: Quota, plan: PlanId) {
+    let decide = |number: u64| {
+        let mut decision = Decision::default();
+        let charge = charge(Key::new(spread(number)), quota, plan);
+        drop(limiter.decide(&[charge], ClientAddress::default(), clock::now_ns(), &mut decision));
+    };
+    let mut rounds = 0;
+    while !stop.load(Ordering::Relaxed) {
+        for part in 0..100 {
+            let begin = Instant::now();
+            for number in (part..LEASES).step_by(100) {
+                (0..if rounds == 0 { 5 } else { 1 }).for_each(|_| decide(number));
+            }
+            thread::sleep(Duration::from_millis(10).saturating_sub(begin.elapsed()));
+        }
+        rounds += 1;
+    }
+}
+
+/// Bytes of a scrape, and how long the longest took.
+fn scrape_and_override(stop: &AtomicBool, limiter: &Limiter, metrics: &Metrics) -> (usize, Duration) {
+    let (mut bytes, mut longest, mut version) = (0, Duration::ZERO, 0);
+    while !stop.load(Ordering::Relaxed) {
+        let begin = Instant::now();
+        bytes = metrics.encode(ScrapeFormat::OpenMetrics).len();
+        longest = longest.max(begin.elapsed());
+        version += 1;
+        let holder = Holder::Consumer("acme".into());
+        limiter.overrides().put(&holder, Override::new("beside", Change::Absolute(500), "", version));
+        thread::sleep(Duration::from_secs(1).saturating_sub(begin.elapsed()));
+    }
+    (bytes, longest)
+}
+
+/// Lends at once what is asked for, and leaves everything else to Redis: the leases of many keys cost it nothing here.
+struct Lender {
+    global: Arc<Global>,
+    records: Mutex<HashMap<Key, ScriptModel>>,
+}
+
+impl Link for Lender {
+    fn send(&self, op: Op, done: Done) {
+        let Op::Renew(renewal) = op else { return self.global.send(op, done) };
+        let now_ns = clock::now_ns();
+        let grant = {
+            let mut records = self.records.lock().expect("no holder panics");
+            records.entry(renewal.key).or_default().renew(&renewal, now_ns / 1_000)
+        };
+        done(Ok(Reply::Grant(grant)), now_ns);
+    }
+
+    fn is_up(&self, key: Key) -> bool {
+        self.global.is_up(key)
+    }
+
+    fn round_trip_ns(&self, key: Key) -> u64 {
+        self.global.round_trip_ns(key)
+    }
+
+    fn same_shard(&self, one: Key, other: Key) -> bool {
+        self.global.same_shard(one, other)
+    }
+
+    fn nodes(&self) -> u32 {
+        1
+    }
+}
+
 /// Asks with pauses for three seconds; how often a second it was.
 fn ask_alone(global: &Global, pause: Duration, times: &mpsc::UnboundedSender<Duration>) -> f64 {
     let begin = Instant::now();
@@ -245,7 +376,7 @@ async fn memory(keys: u64) {
     let permits = Arc::new(Semaphore::new(IN_FLIGHT));
     for number in 0..keys {
         let permit = Arc::clone(&permits).acquire_owned().await.expect("it is never closed");
-        let op = lasting(u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(number));
+        let op = lasting(spread(number));
         global.send(op, Box::new(move |_, _| drop(permit)));
     }
     let _all = permits.acquire_many(IN_FLIGHT as u32).await;
@@ -366,7 +497,16 @@ async fn info(connection: &MultiplexedConnection, section: &str, field: &str) ->
 }
 
 fn key(number: u64) -> u128 {
-    u128::from((number % KEYS).wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(number % KEYS)
+    spread(number % KEYS)
+}
+
+/// Spread over a table as the hashes of real keys are.
+fn spread(number: u64) -> u128 {
+    u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(number)
+}
+
+fn charge(key: Key, quota: Quota, plan: PlanId) -> Charge {
+    Charge { plan: Some(plan), ..Charge::one(key, quota) }
 }
 
 fn quota(algorithm: Algorithm, limit: u64, seconds: u64, burst: u64) -> Quota {
@@ -445,6 +585,8 @@ fn renewal(key: u128, plan: Arc<Plan>) -> Op {
 const OPERATIONS: u64 = 64_000;
 const KEYS: u64 = 20_000;
 const TURNS: usize = 5;
+const LEASES: u64 = 100_000;
+const ROUTES: usize = 4_000;
 /// Gateways that share a hot key, and decisions of each a second.
 const NODES: usize = 4;
 const PACE: f64 = 50_000.0;

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use base::clock;
 use limit::lease_messages::{LinkError, Op, Reply};
-use limit::{Algorithm, Charge, Key, Plan, PlanId, PolicyId, Quota, ScriptModel, Sharing, WhenDown};
+use limit::{Algorithm, Charge, Key, Plan, PlanId, Quota, ScriptModel, Sharing, WhenDown};
 use limiter::local::Table;
 use limiter::{ClientAddress, Decision, Done, Fleet, Limiter, Link};
 
@@ -61,19 +61,7 @@ fn sweep(leases: u64) -> Duration {
 fn charge(number: u64, quota: Quota, plan: PlanId) -> Charge {
     // Spread over the table as the hashes of real keys are.
     let mixed = (u128::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835);
-    Charge {
-        key: Key::new(mixed),
-        quota,
-        cost: 1,
-        policy: PolicyId::default(),
-        window: 0,
-        shadow: false,
-        count_denied: false,
-        is_overridden: false,
-        part: 0,
-        trial: None,
-        plan: Some(plan),
-    }
+    Charge { plan: Some(plan), ..Charge::one(Key::new(mixed), quota) }
 }
 
 /// Lends what is asked for, at once.

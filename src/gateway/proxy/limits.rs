@@ -131,7 +131,8 @@ fn end(
     let unix_seconds = context.services.unix(context.facts.started).as_secs();
     let limiter = &context.services.shared.limiter;
     let shared = |charge: &Charge| limiter.shared_window(charge);
-    let mut fields = RateLimitFields::new(style, unix_seconds, table, found, charges, decision, shared);
+    let policies = || table.rate_limit_policy(found.route, charges, unix_seconds);
+    let mut fields = RateLimitFields::of(style, unix_seconds, table, policies, charges, decision, shared);
     // Only who is trusted itself, and not whom a trusted hop speaks for, because it would pass the field on.
     let facts = subject.facts;
     if facts.trusted_peer && client::is_hop(&context.view.snapshot.client_ip, facts.client_ip) {

@@ -16,8 +16,8 @@ use limit::{Algorithm, Charge, Outcome, Quota};
 use limiter::{Decision, Limiter, Provenance, SharedWindow};
 use metrics::DecidingTier;
 use observe::record::RemainingLimit;
+use policy::RouteTable;
 use policy::counting::{self, SF_INTEGER_MAX};
-use policy::{RouteMatch, RouteTable};
 
 /// The rate-limit fields of one answer: of all windows, with the binding one first, the one with the least left.
 #[derive(Debug, Default)]
@@ -46,21 +46,8 @@ pub struct UnsettledFields {
 }
 
 impl RateLimitFields {
-    /// The fields of a decision made at `unix_seconds`. `shared`: how the fleet shares a charge's window.
-    pub fn new(
-        style: LimitHeaders,
-        unix_seconds: u64,
-        table: &RouteTable,
-        found: &RouteMatch<'_, '_>,
-        charges: &[Charge],
-        decision: &Decision,
-        shared: impl Fn(&Charge) -> Option<SharedWindow>,
-    ) -> RateLimitFields {
-        let policies = || table.rate_limit_policy(found.route, charges, unix_seconds);
-        RateLimitFields::of(style, unix_seconds, table, policies, charges, decision, shared)
-    }
-
-    /// The same where no route has chosen the policies; `policies` gives the value of `RateLimit-Policy`.
+    /// The fields of a decision made at `unix_seconds`. `policies` gives the value of `RateLimit-Policy`; `shared`: how the fleet
+    /// shares a charge's window.
     pub fn of(
         style: LimitHeaders,
         unix_seconds: u64,
