@@ -49,9 +49,9 @@ sections! {
         /// certificates; if there are any, the listener speaks TLS. SNI selects the certificate: by exact name, by
         /// wildcard, otherwise the first
         "certs": Any(&[Table(&ORDERED), Table(&PAIR), List(&Any(&[Table(&ORDERED), Table(&PAIR)]))]);
-        /// over TLS, `"strict"` answers 421 to a request for a host other than the one in the handshake
+        /// over TLS, `"strict"` returns 421 if the request is for a host other than the one in the handshake
         "sni": Words(|| words(&SNI)), Value("strict");
-        /// requests with `_` in a header name: `"refuse"` answers 400, `"keep"` forwards the header
+        /// requests with `_` in a header name: `"refuse"` returns 400, `"keep"` forwards the header
         "underscores": Words(|| words(&UNDERSCORES)), Value("refuse");
         /// whether clients over HTTP/1.1 get [early hints](upstream-responses.md#early-hints), too. Some old clients take
         /// them for the response
@@ -62,7 +62,7 @@ sections! {
         "proxy-protocol": Table(&PROXY_PROTOCOL);
         /// the oldest version of TLS that is accepted. Needs `certs`
         "min-version": Words(|| words(&TLS_VERSIONS)), ValueBeside(&["certs"], "\"1.2\"");
-        /// cipher suites to offer, by their IANA names, the preferred first, for both versions of TLS. Needs `certs`
+        /// cipher suites to offer for both versions of TLS, by their IANA names, in order of preference. Needs `certs`
         "ciphers": Texts, Means("all that are supported");
         /// a PEM file with the CAs of client certificates. Needs `certs`; watched like them
         "client-ca": Path;

@@ -59,7 +59,7 @@ sections! {
         "anchor-claim": Text;
         /// for a leaky bucket: the longest wait. The queue holds at most the requests that drain in that time
         "max-delay": Time(MS);
-        /// if a dimension is absent: `ip` uses the client's address, `skip` skips the policy, `reject` answers 400
+        /// if a dimension is absent: `ip` uses the client's address, `skip` skips the policy, `reject` returns 400
         "missing": Words(|| words(&MISSING)), Value("ip");
         /// which requests of a route the policy counts: `{ method = ["POST"], path = "/v1/{*rest}" }`
         "match": Table(&MATCH), Means("all");
@@ -88,7 +88,7 @@ sections! {
         "overshoot": SHARE_OR_ZERO, Value("5%");
         /// with `[redis]`, while Redis is down: `local` enforces up to twice this node's even share of the limit;
         /// `allow` admits up to ten times the limit for each client address, counted by this node alone, regardless of
-        /// `by` (a concurrency limit: up to the limit for each key); `deny` answers 503
+        /// `by` (a concurrency limit: up to the limit for each key); `deny` returns 503
         "when-redis-down": Words(|| words(&WHEN_DOWN)), Value("local");
         /// the header that [marks a retry](idempotency.md): `"header:idempotency-key"`, or a table
         "idempotency-key": Any(&[Text, Table(&IDEMPOTENCY)]);

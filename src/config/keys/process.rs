@@ -113,7 +113,7 @@ sections! {
         "hot-keys": Bool, Value("true");
     }
     SHUTDOWN = "[shutdown]" {
-        /// how long `/readyz` answers 503 and responses say `Connection: close` before listeners close
+        /// how long `/readyz` returns 503 and responses say `Connection: close` before listeners close
         "ready-delay": Time(ZERO), Value("0s");
         /// how long requests in flight may take after that
         "drain": Time(ZERO), Value("30s");

@@ -68,7 +68,7 @@ sections! {
         "upgrade": Bool, Value("false");
         /// whether and how responses are [compressed](compression.md)
         "compress": Any(&[Bool, Table(&COMPRESS)]), Means("as in `[compress]`, otherwise off");
-        /// encoded slashes and backslashes, `;`, `%3B`, and double encoding: `"refuse"` answers 400, `"keep"` forwards
+        /// encoded slashes and backslashes, `;`, `%3B`, and double encoding: `"refuse"` returns 400, `"keep"` forwards
         /// them, for an upstream that reads them as the gateway does
         "path-escapes": Words(|| words(&PATH_ESCAPES)), Value("refuse");
         /// names of authentication methods. The first method that recognises the client decides; if none recognises it,
@@ -149,7 +149,7 @@ sections! {
         "types": Texts, Means("text, JSON, XML, JavaScript, WebAssembly, SVG, fonts");
         /// shorter responses are not compressed; a response of unknown length counts as long
         "min": Size(0, COMPRESS_MIN_MAX), Value("1KiB");
-        /// the codings offered, the preferred first
+        /// the codings offered, in order of preference
         "encodings": Texts, Value("[\"zstd\", \"br\", \"gzip\"]");
         /// compression levels
         "level": Table(&LEVELS), Means("its defaults");
