@@ -279,6 +279,46 @@ fn a_burst_at_all_nodes_gets_a_limit_once() {
     assert!(wrong.is_empty(), "{}\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// What one node may need later in a window is not worth what another needs now.
+#[test]
+fn bursts_within_a_short_window_are_admitted_at_every_node() {
+    let mut wrong = Vec::new();
+    for algorithm in [Algorithm::FixedWindow, Algorithm::SlidingWindow] {
+        for (limit, nodes, apart) in [24, 40, 100, 1_000].iter().flat_map(|limit| {
+            [2, 4].into_iter().flat_map(move |nodes| [0, 1, 4, 20, 100].map(|apart| (*limit, nodes, apart)))
+        }) {
+            for (percent, round_trip_ms) in
+                [30, 60, 100].into_iter().flat_map(|part| [1, 6].map(|ms| (part, ms)))
+            {
+                let quota = quota(algorithm, limit, 1, limit);
+                let mut scene = Scene::new(nodes, quota, 0.05, WhenDown::Local, round_trip_ms, 20);
+                let (mut asked, mut times) = (0, Vec::new());
+                for _ in 0..3 {
+                    while scene.now_ns % SECOND / MS != 150 {
+                        scene.step();
+                    }
+                    let before = scene.admitted.len() as u64;
+                    let each = limit * percent / 100 / u64::from(nodes);
+                    for node in 0..nodes as usize {
+                        (0..each).for_each(|_| scene.ask((node, 1)));
+                        (0..apart).for_each(|_| scene.step());
+                    }
+                    asked += each * u64::from(nodes);
+                    (0..3_000).for_each(|_| scene.step());
+                    times.push(scene.admitted.len() as u64 - before);
+                }
+                let got = scene.admitted.len() as u64;
+                if got * 100 < asked * if percent == 100 { 80 } else { 100 } {
+                    wrong.push(format!(
+                        "{algorithm:?} {limit}/s, {percent} % at {nodes} nodes, {apart} half ms apart, {round_trip_ms} ms: {times:?} of {asked}"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}\n{}", wrong.len(), wrong.join("\n"));
+}
+
 #[test]
 fn a_first_answer_that_is_late_refuses_nothing_of_an_even_share() {
     let limits = [
