@@ -412,7 +412,11 @@ fn bursts_get_a_limit_once_however_late_redis_answers() {
             let ways = [(6, 2), (12, 9), (24, 20), (50, 20)];
             [1, 2, 4].iter().flat_map(move |nodes| ways.map(|way| (*limit, *nodes, way)))
         }) {
-            for (apart_ms, pause_ms) in [(0, 100), (7, 300), (30, 100)] {
+            // The last two: by turns at the nodes.
+            let by_turns = usize::from(round_trip_ms == 6 && nodes > 1) * 2;
+            for (apart_ms, pause_ms) in
+                [(0, 100), (7, 300), (30, 100), (1_000, 0), (3_000, 0)].into_iter().take(3 + by_turns)
+            {
                 let quota = quota(algorithm, limit, 3_600, limit);
                 let mut scene =
                     Scene::new(nodes, quota, overshoot, WhenDown::Local, round_trip_ms, deadline_ms);
@@ -424,8 +428,10 @@ fn bursts_get_a_limit_once_however_late_redis_answers() {
                     (0..2 * pause_ms).for_each(|_| scene.step());
                 }
                 let got = scene.admitted.len() as u64;
+                // What others admit in a third of the time since a node's own part may be unknown to it.
+                let unknown = if apart_ms < 1_000 { 0 } else { limit / 16 };
                 // A bucket may owe a unit; and the last units of an exact limit go to nobody who asks too late.
-                if got > limit + 1 || got + u64::from(nodes) <= limit || scene.down > 0 {
+                if got > limit + 1 + unknown || got + u64::from(nodes) <= limit || scene.down > 0 {
                     wrong.push(format!(
                         "{algorithm:?} {limit} {overshoot}, {nodes} nodes {apart_ms} ms apart, each {pause_ms} ms, \
                          {round_trip_ms} ms of {deadline_ms}: {got}"
