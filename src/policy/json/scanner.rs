@@ -10,19 +10,15 @@ use smallvec::SmallVec;
 
 use super::path::JsonPath;
 
-/// What stands at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonValue<'b> {
     /// The text of a number, which may be a wrong one: [`units`](super::units) tells.
     Number(&'b [u8]),
     /// A number of more than [`TOKEN_BYTES_MAX`] bytes.
     LongNumber {
-        /// It begins with a minus sign.
         is_negative: bool,
     },
-    /// A string, without its escapes.
     Text(&'b str),
-    /// `true`, `false` or `null`.
     Word(&'static str),
     /// The list that the first `*` of the path stands for begins,
     List,
@@ -61,7 +57,6 @@ pub struct Scanner {
     high: Option<u16>,
 }
 
-/// How far along a path the scanner is.
 #[derive(Clone, Copy, Debug, Default)]
 struct PathProgress {
     /// How many of the open brackets it leads through, from the outermost.
@@ -74,23 +69,15 @@ struct PathProgress {
 
 #[derive(Clone, Copy, Debug)]
 enum ScannerState {
-    /// A value must come.
     Value,
-    /// The first value of an array, or its end.
     ValueOrEnd,
-    /// A name must come.
     Name,
-    /// The first name of an object, or its end.
     NameOrEnd,
-    /// The colon behind a name.
     Colon,
-    /// A comma, or the end of the innermost bracket.
     CommaOrEnd,
-    /// Inside a string.
     Text {
         is_name: bool,
     },
-    /// Behind a backslash of a string.
     Escape {
         is_name: bool,
     },
