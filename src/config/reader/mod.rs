@@ -223,6 +223,11 @@ impl<'c> Value<'c> {
         self.ctx.wrong(self.place, message, hint);
     }
 
+    /// Of a table, where its keys were written.
+    pub(super) fn places(&self) -> Option<Fields> {
+        Some(Table::new(self.ctx, self.key_place, self.value.as_table()?, None).places())
+    }
+
     /// Its place under `path`, and the places of what is in it.
     fn place_into(&self, path: &str, fields: &mut Vec<(String, SourceSpan)>) {
         fields.push((path.to_owned(), self.place));
