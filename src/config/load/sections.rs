@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use crate::keys::process::ROOT;
 use crate::keys::{Key, Kind};
 use crate::load::report::{Fields, SourceSpan, quoted};
-use crate::reader::{Table, Value};
+use crate::reader::{self, Table, Value};
 use base::words::NAME_BYTES_MAX;
 
 pub(crate) struct NamedTable<'c> {
@@ -80,7 +80,7 @@ pub(crate) fn single<'c>(documents: &[Table<'c>], key: &'static str) -> Option<V
 pub(crate) fn places(documents: &[Table<'_>]) -> BTreeMap<&'static str, Fields> {
     let single = ROOT.keys().filter(|row| matches!(row.kind.each(), [Kind::Table(_), ..]));
     let first = |row: &Key| documents.iter().find_map(|document| document.value(row.name));
-    single.filter_map(|row| Some((row.name, first(row)?.places()?))).collect()
+    single.filter_map(|row| Some((row.name, reader::places(&first(row)?)?))).collect()
 }
 
 /// Whether a text can name a listener, an upstream, a policy or a route. Clients see a policy's name in a quoted string

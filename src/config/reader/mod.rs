@@ -223,11 +223,6 @@ impl<'c> Value<'c> {
         self.ctx.wrong(self.place, message, hint);
     }
 
-    /// Of a table, where its keys were written.
-    pub(super) fn places(&self) -> Option<Fields> {
-        Some(Table::new(self.ctx, self.key_place, self.value.as_table()?, None).places())
-    }
-
     /// Its place under `path`, and the places of what is in it.
     fn place_into(&self, path: &str, fields: &mut Vec<(String, SourceSpan)>) {
         fields.push((path.to_owned(), self.place));
@@ -358,6 +353,11 @@ impl<'c> Value<'c> {
         let nearest = || several.iter().rev().max_by_key(fitting);
         named.or_else(nearest).map(|(_, section)| *section)
     }
+}
+
+/// Of a table, where its keys were written.
+pub(super) fn places(value: &Value<'_>) -> Option<Fields> {
+    Some(Table::new(value.ctx, value.key_place, value.value.as_table()?, None).places())
 }
 
 fn place_in(file: usize, span: std::ops::Range<usize>) -> SourceSpan {

@@ -59,13 +59,8 @@ fn policy_of(
         errors.add(format!("limit[{WINDOWS_MAX}]"), problem);
         return None;
     }
-    let path = match policy.matches.path.as_deref().map(Pattern::parse).transpose() {
-        Ok(path) => path,
-        Err(error) => {
-            errors.add("match.path", error);
-            None
-        }
-    };
+    let path = policy.matches.path.as_deref().map(Pattern::parse).transpose();
+    let path = path.map_err(|error| errors.add("match.path", error)).unwrap_or(None);
     let windows = windows_of(policy, labels);
     let count = u16::try_from(most).expect("checked against WINDOWS_MAX above");
     let (by, prefix) = (&policy.by, options.ipv6_prefix);

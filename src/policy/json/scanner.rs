@@ -16,6 +16,7 @@ pub enum JsonValue<'b> {
     Number(&'b [u8]),
     /// A number of more than [`TOKEN_BYTES_MAX`] bytes.
     LongNumber {
+        /// It begins with a minus sign.
         is_negative: bool,
     },
     Text(&'b str),
@@ -25,7 +26,10 @@ pub enum JsonValue<'b> {
     /// and ends.
     ListEnd,
     /// Of a path with `*`, the member of its name at this place begins in an object; again, if it had one already.
-    Member { place: usize, is_again: bool },
+    Member {
+        place: usize,
+        is_again: bool,
+    },
     /// Nothing that is read: an object, an array, a string that is too long or no text, or an object on the way that does
     /// not lead to the path's end.
     Nothing,
