@@ -1,14 +1,13 @@
-//! The keys of gateway.toml: one row a key, with its type, and what holds if it is not written. A sentence about each is in
-//! docs/reference/configuration/.
+//! The keys of gateway.toml: one row a key, with its type, what holds if it is not written, and a sentence about it.
 //!
-//! What is read, what an unknown key is told, the JSON schema and the other cells of those tables come from the rows.
+//! What is read, what an unknown key is told, the JSON schema and the tables of docs/reference/configuration/ come from
+//! the rows.
 
 pub mod admin;
 pub mod auth;
 pub(crate) mod foreign;
 pub mod listener;
 pub mod log;
-mod manual;
 pub mod policy;
 pub mod process;
 pub mod route;
@@ -22,6 +21,7 @@ pub struct Section {
     /// As messages name it, with `<name>` or `<key>` for the last part of where it stands: `[listener.<name>]`.
     pub heading: &'static str,
     pub keys: &'static [Key],
+    /// Keys that it has, too.
     pub beside: &'static [Key],
 }
 
@@ -34,6 +34,7 @@ impl Section {
         self.keys().find(|key| key.name == name)
     }
 
+    /// How many of these keys it has.
     pub fn count_of(&self, keys: &[&str]) -> usize {
         keys.iter().filter(|name| self.keys.iter().any(|key| key.name == **name && key.is_of_files())).count()
     }
@@ -43,8 +44,8 @@ pub struct Key {
     pub name: &'static str,
     pub kind: Kind,
     pub unwritten: KeyDefault,
-    /// The path of its table in the manual: `upstream.health`.
-    table: &'static str,
+    /// A sentence about it, in Markdown, by lines.
+    doc: &'static [&'static str],
 }
 
 impl Key {
@@ -53,10 +54,8 @@ impl Key {
         !matches!(self.kind, Kind::Elsewhere(..) | Kind::Added(_))
     }
 
-    /// What the manual says of it, in Markdown.
-    pub fn doc(&self) -> &'static str {
-        let place = format!("{}.{}", self.table, self.name);
-        manual::MEANINGS.get(&place).copied().unwrap_or_default()
+    pub fn doc(&self) -> String {
+        self.doc.concat().trim().to_owned()
     }
 }
 
@@ -126,6 +125,7 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// The kinds that a value may be of.
     pub fn each(&self) -> &[Kind] {
         match self {
             Kind::Any(several) => several,
@@ -145,15 +145,15 @@ impl Kind {
     }
 }
 
+/// The words of a list of words and what they stand for.
 pub fn words<T>(choices: &[(&'static str, T)]) -> Vec<&'static str> {
     choices.iter().map(|(word, _)| *word).collect()
 }
 
-/// Tables of keys: for each its name here, its heading, its path in the manual, perhaps another table whose keys it has,
-/// too, and its rows.
+/// Tables of keys: for each its name here, its heading, perhaps another table whose keys it has, too, and its rows.
 macro_rules! sections {
-    ($($name:ident = $heading:literal, $table:literal $(+ $beside:ident)? { $(
-        $key:literal: $kind:expr $(, $unwritten:expr)?;
+    ($($name:ident = $heading:literal $(+ $beside:ident)? { $(
+        $(#[doc = $doc:literal])* $key:literal: $kind:expr $(, $unwritten:expr)?;
     )* })*) => { $(
         pub static $name: $crate::keys::Section = $crate::keys::Section {
             heading: $heading,
@@ -161,7 +161,7 @@ macro_rules! sections {
                 name: $key,
                 kind: $kind,
                 unwritten: $crate::keys::sections!(@or $crate::keys::KeyDefault::Nothing $(, $unwritten)?),
-                table: $table,
+                doc: &[$($doc),*],
             }),*],
             beside: $crate::keys::sections!(@or &[] $(, $beside.keys)?),
         };

@@ -37,7 +37,7 @@ fn of_section(section: &Section) -> Value {
 
 fn of_key(key: &Key) -> Value {
     let mut schema = of_kind(&key.kind);
-    let mut doc = without_links(key.doc());
+    let mut doc = without_links(&key.doc());
     match key.unwritten {
         KeyDefault::Value(text) | KeyDefault::ValueBeside(_, text) => schema["default"] = value(text),
         KeyDefault::Means(unwritten) => doc += &format!(" (if not written: {unwritten})"),
