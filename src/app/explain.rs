@@ -201,7 +201,7 @@ fn sentence(considered: &ConsideredRoute<'_>, facts: &RoutingFacts<'_, '_>) -> S
 /// The upstream of a request: the only one, the one that keeps its client, or any by weight.
 fn upstream(to: &Destination, subject: &HttpSubject<'_>, names: &IdVec<UpstreamId, &str>) -> String {
     let name = |upstream: UpstreamId| names.get(upstream).copied().unwrap_or_default();
-    let Some(choice) = to.choice.as_ref().filter(|choice| choice.parts().len() > 1) else {
+    let Some(choice) = to.choice.as_ref().filter(|choice| choice.parts.len() > 1) else {
         return format!("upstream {}", name(to.upstream));
     };
     let is_drawn = Cell::new(false);
@@ -219,9 +219,9 @@ fn upstream(to: &Destination, subject: &HttpSubject<'_>, names: &IdVec<UpstreamI
             name(picked.upstream)
         );
     }
-    let shares = choice.parts().iter().map(|part| format!("{} {}", name(part.upstream), part.weight));
+    let shares = choice.parts.iter().map(|part| format!("{} {}", name(part.upstream), part.weight));
     let shares = shares.collect::<Vec<_>>().join(", ");
-    format!("one of {} upstreams by weight ({shares})", choice.parts().len())
+    format!("one of {} upstreams by weight ({shares})", choice.parts.len())
 }
 
 fn goes_to(

@@ -67,10 +67,10 @@ pub(super) fn check(config: &Config) -> Vec<FileProblem> {
         wrong.extend(wrong_rights);
     }
     if let Some(tls) = config.admin.as_ref().and_then(|admin| admin.tls.as_ref()) {
-        wrong.extend(wrong_with_tls(Subject::Admin, &tls.certs, tls.client_auth.as_ref()));
+        wrong.extend(wrong_with_tls(Subject::Section("admin"), &tls.certs, tls.client_auth.as_ref()));
     }
     if let Some(tls) = config.grpc.as_ref().and_then(|grpc| grpc.tls.as_ref()) {
-        let found = wrong_with_tls(Subject::Admin, &tls.certs, tls.client_auth.as_ref());
+        let found = wrong_with_tls(Subject::Section("admin"), &tls.certs, tls.client_auth.as_ref());
         wrong.extend(found.into_iter().map(|it| FileProblem { field: format!("grpc.{}", it.field), ..it }));
     }
     for (index, upstream) in config.upstreams.iter().enumerate() {
@@ -86,12 +86,12 @@ pub(super) fn check(config: &Config) -> Vec<FileProblem> {
     if let Some(trace) = config.trace.as_ref().filter(|trace| trace.is_tls())
         && let Err(error) = tls::client_config(false, &trace.trust)
     {
-        wrong.push(FileProblem::tls(Subject::Trace, trust_field(&error, "otlp"), &error));
+        wrong.push(FileProblem::tls(Subject::Section("trace"), trust_field(&error, "otlp"), &error));
     }
     if let Some(redis) = &config.redis
         && let Err(error) = Global::check(redis)
     {
-        wrong.push(FileProblem::error(Subject::Redis, "ca", &error, ""));
+        wrong.push(FileProblem::error(Subject::Section("redis"), "ca", &error, ""));
     }
     wrong
 }

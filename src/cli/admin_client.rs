@@ -27,7 +27,6 @@ use net::tls::{self, TlsFile};
 use net::trust::Trust;
 use policy::percent;
 
-/// Where to ask, and as whom.
 #[derive(Debug)]
 pub(super) struct AdminClient {
     pub(super) place: AdminAddress,
@@ -35,7 +34,6 @@ pub(super) struct AdminClient {
     pub(super) within: Duration,
 }
 
-/// The address of an admin listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum AdminAddress {
     Tcp(String),
@@ -46,7 +44,6 @@ pub(super) enum AdminAddress {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct TlsOptions {
     pub authority: String,
-    /// How it is verified, and what it is shown.
     pub trust: Trust,
     /// Files of certificates of which it has to show one, the way it is known without an authority.
     pub own: Vec<PathBuf>,
@@ -68,20 +65,7 @@ impl AdminAddress {
             Bind::Unix(path) => AdminAddress::Unix(path.clone()),
         }
     }
-}
 
-impl fmt::Display for AdminAddress {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            AdminAddress::Tcp(addr) | AdminAddress::Tls(TlsOptions { authority: addr, .. }) => {
-                formatter.write_str(addr)
-            }
-            AdminAddress::Unix(path) => write!(formatter, "unix:{}", path.display()),
-        }
-    }
-}
-
-impl AdminAddress {
     /// What an answer that is no success says, or that whoever gives it is no admin listener.
     pub(super) fn refusal(&self, status: StatusCode, problem: &Value) -> String {
         let status = status.as_u16();
@@ -133,6 +117,17 @@ impl AdminAddress {
         // The remedy comes last, behind the cause.
         let why = app::error_chain(&error);
         error.context(if remedy.is_empty() { what } else { format!("{what} ({why}): {remedy}") })
+    }
+}
+
+impl fmt::Display for AdminAddress {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AdminAddress::Tcp(addr) | AdminAddress::Tls(TlsOptions { authority: addr, .. }) => {
+                formatter.write_str(addr)
+            }
+            AdminAddress::Unix(path) => write!(formatter, "unix:{}", path.display()),
+        }
     }
 }
 
@@ -198,12 +193,15 @@ impl AdminClient {
     }
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> anyhow::Result<Response<Bytes>> {
-        let stream: AnyStream = match &self.place {
+        Ok(over(self.connect().await?, request, ANSWER_BYTES_MAX).await?)
+    }
+
+    pub(super) async fn connect(&self) -> anyhow::Result<AnyStream> {
+        Ok(match &self.place {
             AdminAddress::Tcp(addr) => Box::new(TcpStream::connect(addr).await?),
             AdminAddress::Tls(place) => Box::new(secured(place).await?),
             AdminAddress::Unix(path) => Box::new(UnixStream::connect(path).await?),
-        };
-        Ok(over(stream, request, ANSWER_BYTES_MAX).await?)
+        })
     }
 }
 
@@ -235,7 +233,7 @@ impl fmt::Display for OwnFileError {
 impl std::error::Error for OwnFileError {}
 
 /// A connection over TLS to the listener, and to nobody else.
-pub(super) async fn secured(place: &TlsOptions) -> anyhow::Result<TlsStream<TcpStream>> {
+async fn secured(place: &TlsOptions) -> anyhow::Result<TlsStream<TcpStream>> {
     let config = tls::client_config(false, &place.trust).map_err(OwnFileError)?;
     let host = place.authority.rsplit_once(':').map_or(&*place.authority, |(host, _)| host);
     let host = host.trim_start_matches('[').trim_end_matches(']');
@@ -268,7 +266,6 @@ pub(super) fn target<V: AsRef<[u8]>>(
     target
 }
 
-/// A text as it stands in a path or in a query.
 pub(super) fn encoded(value: impl AsRef<[u8]>) -> String {
     let mut encoded = String::new();
     percent::encode_segment(value, &mut encoded);

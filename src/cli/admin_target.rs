@@ -104,7 +104,6 @@ impl AdminTarget {
         }
     }
 
-    /// The place with the certificates that were named.
     fn shown_to(&self, place: AdminAddress) -> anyhow::Result<AdminAddress> {
         let shown =
             self.cert.clone().zip(self.private_key.clone()).map(|(cert, key)| ClientPair { cert, key });

@@ -128,7 +128,6 @@ fn file_that_cannot_be_written(database: &Database) -> Option<String> {
     [(directory, directory.is_dir()), (file, !file.exists() || file.is_file())].into_iter().find_map(why)
 }
 
-/// What the database says beside the file.
 fn rows(path: &Path, config: &Config, errors: &mut dyn Write) -> anyhow::Result<Vec<RowDocument>> {
     let Some(database) = &config.database else {
         anyhow::bail!("--database needs [database], which {} does not have", path.display());
@@ -244,7 +243,6 @@ fn admits_fewer(bucket: &Quota) -> String {
     burst.into_iter().chain([sliding]).chain(calendar).collect::<Vec<_>>().join("; or ")
 }
 
-/// A window as it is written, and the tier that it is for.
 fn shown(policy: &PolicyDefinition, number: usize) -> String {
     let limit = limit_text::show_window(&policy.windows[number]);
     policy.part_of(number).map_or(limit.clone(), |part| format!("{limit} of tier {}", part.name))

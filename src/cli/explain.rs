@@ -169,7 +169,6 @@ fn ask(client: &AdminClient, arguments: &Arguments) -> Result<Explanation, NoExp
     Ok(Explanation { text, gateway: explained["gateway"].clone() })
 }
 
-/// The explanation of a running gateway.
 struct Explanation {
     text: String,
     /// Its version, and which configuration it runs.
@@ -204,7 +203,6 @@ enum NoExplanation {
     /// Nobody listens there, or somebody does who was not asked: the listener wants a certificate, or is not that of the
     /// file.
     Unheard(anyhow::Error),
-    /// Because of `--offline`.
     Offline,
     /// What it says instead, because it may have another token.
     Refused(String),
@@ -223,7 +221,6 @@ impl fmt::Display for NoExplanation {
     }
 }
 
-/// The request target of the admin listener's /v1/explain.
 fn target(asked: &ExplainRequest) -> String {
     let mut query: Vec<(&str, Vec<u8>)> =
         vec![("method", asked.method.as_str().into()), ("url", asked.url.to_string().into())];

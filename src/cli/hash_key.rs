@@ -38,7 +38,6 @@ pub struct Arguments {
     expires: Option<Datetime>,
 }
 
-/// A claim as `name=value`.
 pub(super) fn claim(text: &str) -> Result<(String, String), &'static str> {
     let (name, value) = text.split_once('=').ok_or("write it as \"name=value\"")?;
     if name.is_empty() { Err("the name is empty") } else { Ok((name.to_owned(), value.to_owned())) }
@@ -83,7 +82,6 @@ pub fn run(
     Ok(0)
 }
 
-/// The optional fields of the entry, a line each.
 fn optional_fields(arguments: &Arguments) -> String {
     let text = |text: &String| toml::Value::String(text.clone());
     let mut entry = toml::Table::new();
@@ -131,5 +129,4 @@ fn line(input: &mut dyn Read) -> anyhow::Result<String> {
     Ok(secret.to_owned())
 }
 
-/// The longest key or password that is accepted.
 const SECRET_BYTES_MAX: u64 = 1024;

@@ -19,7 +19,6 @@ mod migrate;
 #[cfg(feature = "replay")]
 mod replay;
 mod run;
-mod schema;
 #[cfg(feature = "replay")]
 mod suggest;
 mod tips;
@@ -136,7 +135,7 @@ fn run(Arguments { config, command }: Arguments) -> anyhow::Result<u8> {
         Command::Migrate(arguments) => migrate::run(&arguments, &config, out, errors),
         Command::Replay(arguments) => replay::run(&arguments, &config, out, errors),
         Command::Suggest(arguments) => suggest::run(&arguments, &config, out, errors),
-        Command::Schema => schema::run(out),
+        Command::Schema => print(format!("{:#}\n", config::schema())),
         Command::Upgrade(arguments) => upgrade::run(&arguments, &config, out, errors),
         Command::Start => bail!("to start, write `sluicegate run`, or `systemctl start sluicegate`"),
         Command::Status => bail!("to see its state, write `systemctl status sluicegate` or `sluicegate top`"),
@@ -153,7 +152,6 @@ fn run(Arguments { config, command }: Arguments) -> anyhow::Result<u8> {
     }
 }
 
-/// The version, and the features this binary was built with.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
     let features = [
         ("acme", cfg!(feature = "acme")),

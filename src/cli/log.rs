@@ -14,7 +14,6 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use base::words;
 
-/// Starts it for the whole process.
 pub(super) fn start(level: &str) {
     // Two crates log errors alone, because h2 warns about every misbehaving client, and hickory_net about every answer
     // of DNS that is forged: strangers could flood the log. The access log, and the lines about names that do not
@@ -73,7 +72,6 @@ fn is_quoted(text: &str) -> bool {
     })
 }
 
-/// Writes control characters as escapes.
 struct EscapedWriter<'a, 'w> {
     writer: &'a mut Writer<'w>,
     /// It may have several lines.

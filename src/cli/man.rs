@@ -58,7 +58,6 @@ fn titled(command: clap::Command) -> Man {
     Man::new(command).source(concat!("sluicegate ", env!("CARGO_PKG_VERSION"))).manual("Sluicegate")
 }
 
-/// A section of names and what each means.
 fn section(heading: &str, entries: &[(&str, &str)]) -> Roff {
     let mut roff = Roff::new();
     roff.control("SH", [heading]);

@@ -153,7 +153,6 @@ fn policy(suggestion: &Suggestion, names: &mut Vec<String>) -> String {
     shown
 }
 
-/// How long a log is.
 fn span(span_ns: u64) -> String {
     let seconds = span_ns / 1_000_000_000;
     match seconds {
@@ -199,7 +198,6 @@ fn window(window: &SuggestedWindow) -> String {
 
 /// A log shorter than an hour says little about the requests of a day.
 const SPAN_NS_MIN: u64 = 3_600_000_000_000;
-/// Longer names are cut.
 const NAME_CHARS_MAX: usize = 60;
 
 #[cfg(test)]

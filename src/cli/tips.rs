@@ -1,24 +1,28 @@
 //! Adds to what clap says of a wrong command line what to write instead, if clap does not know.
 
+use std::ops::{Bound, RangeBounds};
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
 
 use crate::admin_client::TOKEN_VARIABLE;
 use base::words::{listed, nearest};
 
-/// The error with what the standard library says of a number in other words. `None`: it says nothing of one.
-fn of_number(error: &Error) -> Option<Error> {
-    let said = error.to_string();
-    let is_of_value = error.kind() == ErrorKind::ValueValidation;
-    let (said, rest) = said.strip_prefix("error: ").filter(|_| is_of_value)?.split_once('\n')?;
-    let (what, why) = said.rsplit_once(": ")?;
-    let hint = match why.split_once(" is not in ").and_then(|(_, range)| range.split_once("..=")) {
-        Some((min, max)) => format!("write a whole number from {min} to {max}"),
-        None if why.contains("float") => "write a number".to_owned(),
-        None if why.contains("digit found") || why.contains("integer") => "write a whole number".to_owned(),
-        None => return None,
-    };
-    Some(Error::raw(error.kind(), format!("{what}: {hint}\n{rest}")))
+/// Reads a whole number of a range as it is typed; clap's own words do not say what to write.
+pub(super) fn whole<N: TryFrom<u64>>(
+    range: impl RangeBounds<u64> + Clone + Send + Sync + 'static,
+) -> impl Fn(&str) -> Result<N, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.and_then(|number| N::try_from(number).ok()).ok_or_else(|| {
+            match (range.start_bound(), range.end_bound()) {
+                (Bound::Included(min), Bound::Included(max)) => {
+                    format!("write a whole number from {min} to {max}")
+                }
+                _ => "write a whole number".to_owned(),
+            }
+        })
+    }
 }
 
 /// What to write for a word or an option that no command has.
@@ -41,9 +45,6 @@ pub(super) fn with_tip<'g>(
     command: &Command,
     given: impl Iterator<Item = &'g str> + Clone,
 ) -> Error {
-    if let Some(error) = of_number(&error) {
-        return error;
-    }
     // Without a suggestion that is only the least distant of all options.
     if let (Some(ContextValue::String(given)), Some(ContextValue::String(suggested))) =
         (error.get(ContextKind::InvalidArg), error.get(ContextKind::SuggestedArg))

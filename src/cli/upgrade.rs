@@ -5,12 +5,13 @@ use std::io::Write;
 use std::path::Path;
 
 use super::check::EXIT_CONFIG;
+use super::tips::whole;
 
 /// What is asked of `sluicegate upgrade`.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
     /// The process to upgrade; default: the one that listens where the configuration says
-    #[arg(long)]
+    #[arg(long, value_parser = whole::<u32>(..))]
     pid: Option<u32>,
 }
 

@@ -88,24 +88,8 @@ fn dependence(problem: &DefinitionProblem) -> Prerequisite {
         | DefinitionProblem::UnknownRule { .. }
         | DefinitionProblem::UnknownEntry { .. }
         | DefinitionProblem::ParamNotInPath { .. } => Prerequisite::Definition,
-        DefinitionProblem::DuplicateName { .. }
-        | DefinitionProblem::Tie { .. }
-        | DefinitionProblem::UnknownPolicy { .. }
-        | DefinitionProblem::CandidateOfCandidate { .. }
-        | DefinitionProblem::TwoCandidates { .. }
-        | DefinitionProblem::CandidateCountsBy { .. }
-        | DefinitionProblem::RouteNamesCandidate { .. }
-        | DefinitionProblem::PolicyTwice { .. }
-        | DefinitionProblem::UnknownUpstream { .. }
-        | DefinitionProblem::UpstreamTwice { .. }
-        | DefinitionProblem::MirrorIsUpstream { .. }
-        | DefinitionProblem::UnknownAuth { .. }
-        | DefinitionProblem::EntryOnRoute { .. }
-        | DefinitionProblem::EntryNotInRule { .. }
-        | DefinitionProblem::DimensionNotGiven { .. }
-        | DefinitionProblem::GivenInVain { .. }
-        | DefinitionProblem::EndlessDescriptor { .. }
-        | DefinitionProblem::ParamNowhere { .. } => Prerequisite::Others,
+        // Whatever concerns several definitions.
+        _ => Prerequisite::Others,
     }
 }
 

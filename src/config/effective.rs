@@ -15,7 +15,6 @@ impl Config {
         self.secrets.hide_in_toml(&self.canonical.masked())
     }
 
-    /// The same with its secrets.
     #[cfg(test)]
     pub(super) fn page(&self) -> String {
         self.canonical.whole()

@@ -3,7 +3,6 @@
 
 use crate::reader::{Table, Value};
 
-/// A feature that some keys need.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Feature {
     name: &'static str,

@@ -33,6 +33,7 @@ use load::context::Context;
 use load::expand::Variables;
 use load::mask::Secrets;
 use load::report::{DefinitionSpans, Finding, Source, SourceSpan, quoted};
+use load::sections;
 use reader::Table;
 use reader::canonical;
 use reader::canonical_text::Canonical;
@@ -47,7 +48,7 @@ pub use load::files::Files;
 pub use load::mask::{MASK, hidden, is_secret_name};
 pub use load::report::{Errors, Report, Subject};
 pub use process::log::log_filter;
-pub use process::node::{NODE_NAME_BYTES_MAX, is_node_name};
+pub use process::running::{NODE_NAME_BYTES_MAX, is_node_name};
 pub use row_document::{RowDocument, TierRow};
 
 pub use settings::{Config, Limits, NO_SUCH_TIER, Node, Shutdown, instead_of_tier};
@@ -88,33 +89,15 @@ pub fn compiled(mut definition: Definition) -> Result<LoadedConfig, Errors> {
     definition.finish(table)
 }
 
+/// Parses the files and reads their definitions. `findings` are the errors of files that could not be read, `secrets` what
+/// names them.
 fn read_sources(
     sources: Vec<Source>,
     findings: Vec<Finding>,
     secrets: Secrets,
     variables: Variables<'_>,
 ) -> Result<Definition, Errors> {
-    let (definitions, findings, secrets) = parse(&sources, findings, secrets, variables);
-    secrets.remember();
-    let mut report = Report::new(sources, findings, secrets);
-    match definitions {
-        Some((config, places)) => {
-            report.places = places;
-            Ok(Definition::of_files(config, report))
-        }
-        None => Err(report.into_errors()),
-    }
-}
-
-/// Parses the files and reads their definitions. `findings` are the errors of files that could not be read, `secrets` what
-/// names them.
-fn parse(
-    sources: &[Source],
-    findings: Vec<Finding>,
-    secrets: Secrets,
-    variables: Variables<'_>,
-) -> (Option<(Config, DefinitionSpans)>, Vec<Finding>, Secrets) {
-    let ctx = Context { secrets: secrets.into(), ..Context::new(sources, variables, findings) };
+    let ctx = Context { secrets: secrets.into(), ..Context::new(&sources, variables, findings) };
     let mut parsed = Vec::with_capacity(sources.len());
     for (file, source) in sources.iter().enumerate() {
         match DeTable::parse(&source.text) {
@@ -134,10 +117,13 @@ fn parse(
         let documents = parsed.iter().enumerate();
         define(&ctx, documents.map(|(file, document)| Table::of_document(&ctx, file, document)).collect())
     });
-    let secrets = ctx.secrets.into_inner();
-    let definitions =
-        definitions.map(|(config, places)| (Config { secrets: secrets.clone(), ..config }, places));
-    (definitions, ctx.findings.into_inner(), secrets)
+    drop(parsed);
+    let (findings, secrets) = (ctx.findings.into_inner(), ctx.secrets.into_inner());
+    secrets.remember();
+    let mut report = Report::new(sources, findings, secrets.clone());
+    let Some((config, places)) = definitions else { return Err(report.into_errors()) };
+    report.places = places;
+    Ok(Definition { config: Config { secrets, ..config }, report })
 }
 
 /// What is said of a text that is not TOML at a place, and what to write there.
@@ -229,6 +215,7 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, DefinitionSp
     let (auth, auth_places, auth_names) = auth::read_all(&documents);
     let (log_level, access_log, decisions) = process::log::read(&documents, &auth);
     let rows = TierTable::read(&documents);
+    let (admin, grpc) = process::admin::read(&documents);
     let mut config = Config {
         files: ctx.files().map(|source| source.path.clone()).collect(),
         workers: process::running::read_workers(&documents),
@@ -243,31 +230,26 @@ fn define(ctx: &Context<'_>, documents: Vec<Table<'_>>) -> (Config, DefinitionSp
         policies: Vec::new(),
         routes: Vec::new(),
         domains: Vec::new(),
-        admin: None,
-        grpc: None,
-        redis: None,
-        database: None,
-        error_pages: Vec::new(),
+        admin,
+        grpc,
+        redis: process::redis::read(&documents),
+        database: process::database::read(&documents),
+        error_pages: routes::errors::read(&documents),
         shutdown: process::running::read_shutdown(&documents),
-        node: process::node::read(&documents),
-        privacy: process::node::read_privacy(&documents),
+        node: process::running::read_node(&documents),
+        privacy: process::running::read_privacy(&documents),
         log_level,
         access_log,
         decisions,
-        trace: None,
+        trace: process::trace::read(&documents),
         secrets: Secrets::default(),
         canonical: Canonical::default(),
     };
     (config.listeners, places.listeners) = process::listener::read_all(&documents);
     config.listeners.iter_mut().for_each(|listener| listener.nat64 = config.client_ip.nat64.clone());
     places.auth = auth_places;
-    (config.redis, places.redis) = process::redis::read(&documents);
-    (config.database, places.database) = process::database::read(&documents);
+    places.sections = sections::places(&documents);
     process::database::check(ctx, &config, &places);
-    let admin = process::admin::read(&documents);
-    (config.admin, config.grpc, places.admin) = (admin.config, admin.grpc, admin.places);
-    (config.error_pages, places.errors) = routes::errors::read(&documents);
-    (config.trace, places.trace) = process::trace::read(&documents);
     process::listener::check_admin(ctx, &config, &places);
     process::acme::check(ctx, &config, &places);
     (config.upstreams, places.upstreams) = upstream::read_all(&documents);

@@ -10,7 +10,6 @@ use upstream::deadline::FAR;
 /// What a bound is called that never comes ([`FAR`]).
 pub const OFF: &str = "off";
 
-/// The text of a configuration so far.
 pub struct Page(pub String);
 
 impl Page {

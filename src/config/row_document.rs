@@ -20,13 +20,11 @@ pub struct RowDocument {
     kind: SourceKind,
 }
 
-/// What a row of the tier table says.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TierRow<'r> {
     pub tier: &'r str,
     /// The name of a policy, or `*` for each that has `limit = "tier"`.
     pub resource: &'r str,
-    /// Units in a window.
     pub limit: NonZeroU64,
     pub window_seconds: NonZeroU64,
     /// The burst of a bucket as a multiple of the limit.

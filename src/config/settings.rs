@@ -19,9 +19,7 @@ pub struct Config {
     /// Worker threads. `None`: one for each core.
     pub workers: Option<usize>,
     pub listeners: Vec<ListenerConfig>,
-    /// Which hops are trusted to name a client's address.
     pub client_ip: ClientIp,
-    /// The marks of memory at which work is refused.
     pub overload: OverloadConfig,
     pub auth: Vec<auth::Config>,
     /// Upstreams, including those that routes write as URLs.
@@ -38,23 +36,18 @@ pub struct Config {
     pub domains: Vec<policy::matching::domain::definition::DomainDefinition>,
     /// The admin listener; `None`: off.
     pub admin: Option<control::admin::Config>,
-    /// The gRPC listener; `None`: there is none.
     pub grpc: Option<rls::Config>,
-    /// The Redis that the nodes of a fleet share; `None`: each limits on its own.
     pub redis: Option<limiter::global::Config>,
     /// Where policies, tiers and overrides that change while traffic runs are kept; `None`: nothing changes but by files.
     pub database: Option<control::database::Config>,
-    /// Own bodies for errors that the gateway answers itself.
     pub error_pages: Vec<ErrorPage>,
     pub shutdown: Shutdown,
     pub node: Node,
-    /// How much of clients' addresses is shown where keys are named.
     pub privacy: AddressDetail,
     /// The process's own log: a level, or directives as `tracing` reads them.
     pub log_level: String,
     pub access_log: record::AccessConfig,
     pub decisions: DecisionsConfig,
-    /// Which requests are traced; `None`: none.
     pub trace: Option<observe::trace::Config>,
     /// What came from outside the files and is shown nowhere.
     pub(super) secrets: Secrets,
@@ -117,7 +110,6 @@ pub struct Node {
     /// `None`: what the host is called.
     pub name: Option<String>,
     pub shown: FieldAudience,
-    /// Whose answers carry the request's id.
     pub ids_shown: FieldAudience,
 }
 
@@ -130,7 +122,6 @@ impl Default for Node {
 /// The local table, and what is shown of limits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Memory of the local table, bytes.
     pub memory: usize,
     pub headers: LimitHeaders,
     /// Whether the keys that use most of each policy are watched.

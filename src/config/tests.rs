@@ -793,6 +793,10 @@ fn what_cannot_be_meant_draws_a_warning() {
             "{text}\n{said}"
         );
     }
+    for level in ["trace", "info,app=trace"] {
+        let said = warned(&format!("{echo}[log]\nlevel = \"{level}\"\n"));
+        assert_eq!(said.contains("`trace` adds nothing to `debug`"), !cfg!(debug_assertions), "{said}");
+    }
     for text in [
         format!("{plain}{tls}{echo}").replace("\"https\"", "\"https:1\""),
         plain.replace("https", "https://a{path}"),

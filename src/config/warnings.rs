@@ -18,7 +18,6 @@ use super::load::context::Context;
 use super::load::report::{DefinitionSpans, SourceSpan, quoted};
 use super::settings::{Config, NO_SUCH_TIER, instead_of_tier};
 
-/// Reports all warnings about the whole.
 pub(super) fn warn(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     endless_redirects(ctx, config, places);
     redirects_to_nowhere(ctx, config, places);
@@ -155,7 +154,6 @@ fn identities_without_auth(ctx: &Context<'_>, config: &Config, places: &Definiti
     }
 }
 
-/// Listeners without a route.
 fn listeners_without_routes(ctx: &Context<'_>, config: &Config, places: &DefinitionSpans) {
     let serving = |(listener, _): &(&ListenerConfig, _)| listener.redirect_https.is_none();
     let first = config.listeners.iter().zip(&places.listeners).find(serving);

@@ -17,7 +17,7 @@ use std::sync::{Arc, OnceLock};
 
 use super::counting::Policy;
 use super::definition::{self, Dimension};
-use super::error::{DefinitionProblem, Error};
+use super::error::{DefinitionPlace, DefinitionProblem, Error};
 use super::list_field::join_items;
 use super::matching::domain;
 use super::matching::host::Hosts;
@@ -139,16 +139,14 @@ fn joined<'p>(paths: impl Iterator<Item = &'p JsonPath>) -> Option<Arc<[JsonPath
 
 /// Checks that indices fit their types. Otherwise nothing else can be checked.
 fn check_counts(routes: usize, policies: usize, errors: &mut CompileErrors) {
-    if policies > POLICIES_MAX {
-        let problem = DefinitionProblem::TooMany { what: "policies", max: POLICIES_MAX };
-        errors.policy(PolicyId::new(POLICIES_MAX as u32), "name", problem);
-    }
-    if routes > ROUTES_MAX {
-        errors.route(
-            RouteId::new(ROUTES_MAX as u32),
-            "name",
-            DefinitionProblem::TooMany { what: "routes", max: ROUTES_MAX },
-        );
+    let last_policy = DefinitionPlace::Policy(PolicyId::new(POLICIES_MAX as u32));
+    let last_route = DefinitionPlace::Route(RouteId::new(ROUTES_MAX as u32));
+    for (count, max, what, place) in
+        [(policies, POLICIES_MAX, "policies", last_policy), (routes, ROUTES_MAX, "routes", last_route)]
+    {
+        if count > max {
+            errors.at(place).add("name", DefinitionProblem::TooMany { what, max });
+        }
     }
 }
 
@@ -192,7 +190,8 @@ fn check_params(
             });
             let is_used_without = has.next() == Some(false) && has.all(|has| !has);
             if is_used_without {
-                errors.policy(id, format!("by[{number}]"), DefinitionProblem::ParamNowhere { name });
+                let problem = DefinitionProblem::ParamNowhere { name };
+                errors.at(DefinitionPlace::Policy(id)).add(format!("by[{number}]"), problem);
             }
         }
     }

@@ -27,7 +27,6 @@ pub struct RouteDefinition {
     pub headers: Vec<HeaderMatchDefinition>,
     /// Names of the policies that apply, in the order written.
     pub limits: Vec<String>,
-    /// What happens to an admitted request.
     pub action: ActionDefinition,
     /// Header changes on the way to the upstream.
     pub request_headers: HeaderChangesDefinition,
@@ -55,7 +54,6 @@ pub struct RouteTimeouts {
     pub response: Option<Duration>,
     /// The same for a try that may be followed by another one.
     pub per_try: Option<Duration>,
-    /// The whole exchange.
     pub total: Option<Duration>,
     /// Between two pieces of the answer's body.
     pub stall: Option<Duration>,
@@ -81,7 +79,6 @@ pub struct AccessDefinition {
     pub cors: Option<CorsDefinition>,
 }
 
-/// The CORS rules of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CorsDefinition {
     /// `https://app.example.com`, `https://*.example.com`, or `*` for any.
@@ -115,7 +112,6 @@ pub struct HeaderMatchDefinition {
     pub value: Option<String>,
 }
 
-/// What happens to an admitted request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum ActionDefinition {
     Forward {
@@ -137,7 +133,6 @@ pub enum ActionDefinition {
     },
 }
 
-/// A redirect to the same path over https.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpsRedirect {
     /// Another host. `None`: the request's.
@@ -149,7 +144,7 @@ pub struct HttpsRedirect {
 }
 
 /// The upstream of a route, or several among which its requests are divided.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DestinationDefinition {
     /// At least one, each once.
     pub parts: Vec<WeightedUpstream>,
@@ -161,11 +156,8 @@ pub struct DestinationDefinition {
 
 impl DestinationDefinition {
     pub fn one(upstream: String) -> DestinationDefinition {
-        DestinationDefinition {
-            parts: vec![WeightedUpstream { upstream, weight: 1 }],
-            sticky: None,
-            mirror: None,
-        }
+        let parts = vec![WeightedUpstream { upstream, weight: 1 }];
+        DestinationDefinition { parts, ..DestinationDefinition::default() }
     }
 }
 
@@ -286,9 +278,7 @@ pub enum LimitOrigin {
     /// In gateway.toml, or a file that it includes.
     #[default]
     File,
-    /// In a policy of the database.
     Database,
-    /// In the tier table of the database.
     TierTable,
 }
 
@@ -367,15 +357,6 @@ pub struct TierPart {
 impl TiersDefinition {
     /// The name of the part that is for every tier without one of its own.
     pub const EVERYBODY: &str = "default";
-
-    /// The part that a window belongs to.
-    fn of(&self, window: usize) -> Option<&TierPart> {
-        let mut end = 0;
-        self.parts.iter().find(|part| {
-            end += part.windows;
-            window < end
-        })
-    }
 }
 
 /// How a policy recognises a client's retry of a request that it has charged.
@@ -383,7 +364,6 @@ impl TiersDefinition {
 pub struct Idempotency {
     /// The field that has the key.
     pub header: http::HeaderName,
-    /// How long a key is remembered.
     pub window: Duration,
     /// Whether a policy that knows its clients only by their addresses takes keys.
     pub by_address: bool,
@@ -418,7 +398,6 @@ pub enum Dimension {
     Body(JsonPath),
     /// The value of an entry of a descriptor, which only rules of domains have.
     Entry(String),
-    /// The value of a cookie.
     Cookie(String),
     /// The path in its normal form, without the query. Only choices of upstreams and servers stay by it; no policy counts
     /// by it.
@@ -465,7 +444,6 @@ impl Dimension {
 }
 
 impl PolicyDefinition {
-    /// The default overshoot: 5 %.
     const OVERSHOOT_PPM: u32 = 50_000;
 
     /// A policy that counts all requests under one key, in these windows, with the default of everything else.
@@ -484,7 +462,11 @@ impl PolicyDefinition {
 
     /// The tier that a window belongs to, if windows depend on the identity's tier.
     pub fn part_of(&self, window: usize) -> Option<&TierPart> {
-        self.tiers.as_ref()?.of(window)
+        let mut end = 0;
+        self.tiers.as_ref()?.parts.iter().find(|part| {
+            end += part.windows;
+            window < end
+        })
     }
 
     /// How a fleet shares one of its windows.
@@ -512,13 +494,10 @@ pub enum Missing {
     /// The client's address takes its place.
     #[default]
     Ip,
-    /// The policy does not apply.
     Skip,
-    /// The request is refused.
     Reject,
 }
 
-/// Which requests of its routes a policy counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MatchesDefinition {
     /// Any of these methods. Empty: any.
@@ -651,7 +630,6 @@ pub const HTTPS_PORT: u16 = 443;
 pub const GRPC_STATUSES: u16 = 1_000;
 /// How a call ends that says no status.
 pub const GRPC_UNKNOWN: u32 = 2;
-/// The statuses of gRPC by their numbers.
 pub const GRPC_CODES: [&str; 17] = [
     "ok",
     "cancelled",

@@ -16,18 +16,15 @@ base::id! {
     UpstreamId
 }
 
-/// Where the requests of a route go.
 #[derive(Clone, Debug)]
 pub struct Destination {
     /// The upstream; of several the first.
     pub upstream: UpstreamId,
     /// What each request is chosen by; `None`: all go to `upstream`. Boxed, because most routes have none.
     pub choice: Option<Box<UpstreamChoice>>,
-    /// Where copies of requests go. Boxed, because most routes have none.
     pub mirror: Option<Box<Mirror>>,
 }
 
-/// Where copies of a route's requests go.
 #[derive(Clone, Debug)]
 pub struct Mirror {
     pub upstream: UpstreamId,
@@ -36,14 +33,13 @@ pub struct Mirror {
     pub share_ppm: u32,
     /// Requests with a larger body are not copied, bytes.
     pub body_bytes_max: usize,
-    pub(super) id: ChoiceId,
+    pub id: ChoiceId,
 }
 
 /// A choice that is made for each request.
 #[derive(Clone, Debug)]
 pub struct UpstreamChoice {
-    /// The upstreams, in the order written.
-    pub(super) parts: Box<[UpstreamShare]>,
+    pub parts: Box<[UpstreamShare]>,
     /// What a client keeps its upstream by.
     pub(super) sticky: Option<Affinity>,
     pub(super) id: ChoiceId,
@@ -57,7 +53,6 @@ base::id! {
 #[derive(Clone, Debug)]
 pub struct UpstreamShare {
     pub upstream: UpstreamId,
-    /// Its share against the others; 0: none.
     pub weight: u32,
     /// Its name as a number, by which clients keep it whatever stands beside it.
     pub(super) number: u64,
@@ -91,7 +86,6 @@ impl Destination {
         self.choice.as_ref().map_or(&[], |choice| &choice.parts)
     }
 
-    /// Claims of identities that it uses.
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         let sticky = self.choice.iter().filter_map(|choice| choice.sticky.as_ref());
         let hashed = self.parts().iter().filter_map(|part| part.hash.as_deref());
@@ -100,10 +94,6 @@ impl Destination {
 }
 
 impl Mirror {
-    pub fn id(&self) -> ChoiceId {
-        self.id
-    }
-
     /// Whether the request that takes this turn is copied. Turns are the numbers of [`base::random::EvenNumbers`].
     pub fn is_chosen(&self, turn: u64) -> bool {
         // Rounded down, so that it is below a million.
@@ -112,11 +102,6 @@ impl Mirror {
 }
 
 impl UpstreamChoice {
-    /// The upstreams, in the order written.
-    pub fn parts(&self) -> &[UpstreamShare] {
-        &self.parts
-    }
-
     /// The upstream of this subject, and what its server is kept by there.
     pub fn choose(
         &self,

@@ -28,14 +28,9 @@ pub enum DefinitionProblem {
     #[error("the name is empty")]
     EmptyName,
     #[error("the name `{name}` is used twice")]
-    DuplicateName {
-        name: String,
-        /// Index of the definition that has it.
-        other: usize,
-    },
+    DuplicateName { name: String, other: usize },
     #[error(transparent)]
     Host(#[from] host::Error),
-    /// A header `Host` that is asked to match several hosts.
     #[error(
         "a header condition matches one exact value; write `host = \"*.example.com\"` on the route itself"
     )]
@@ -44,10 +39,8 @@ pub enum DefinitionProblem {
     Pattern(#[from] pattern::Error),
     #[error(transparent)]
     Template(#[from] template::Error),
-    /// Two values are required of one header.
     #[error("the route needs two values of `{name}` at once, so it never matches; leave one out")]
     HeaderNeverMatches { name: String },
-    /// Two routes that one request matches equally well.
     #[error(
         "the routes `{name}` and `{other_name}` match the same requests, and neither is more specific; {}",
         remedy(*.method_any)
@@ -59,7 +52,6 @@ pub enum DefinitionProblem {
         /// Neither lists methods.
         method_any: bool,
     },
-    /// A policy that does not exist.
     #[error("no policy is called `{name}`")]
     UnknownPolicy { name: String },
     #[error("a policy cannot replace itself")]
@@ -68,55 +60,39 @@ pub enum DefinitionProblem {
         "`{name}` is itself a candidate, of `{replaces}`; write `replaces = \"{replaces}\"`, or finish that trial first"
     )]
     CandidateOfCandidate { name: String, replaces: String },
-    /// A second candidate of one policy.
     #[error("`{name}` has the candidate `{other}` already; try one after the other")]
     TwoCandidates { name: String, other: String },
     #[error(
         "a candidate must count by the dimensions of `{name}`, in their order; leave `by` out, or try other \
          dimensions as a separate policy with `shadow = true`"
     )]
-    CandidateCountsBy {
-        /// The policy that it replaces.
-        name: String,
-    },
-    /// A candidate that never refuses, and is to decide.
+    CandidateCountsBy { name: String },
     #[error("a candidate in shadow never refuses, so it has no `rollout`; leave `rollout` or `shadow` out")]
     RolloutOfShadow,
-    /// A candidate among the limits of a route, or of a rule of a domain.
     #[error(
         "`{name}` replaces `{replaces}`; name only `{replaces}`, and `{name}` is checked for the same requests"
     )]
     RouteNamesCandidate { name: String, replaces: String },
-    /// A policy named twice by one route, or by one rule of a domain.
     #[error("the policy `{name}` is named twice; it would be charged twice")]
     PolicyTwice { name: String },
-    /// An upstream that does not exist.
     #[error("no upstream is called `{name}`")]
     UnknownUpstream { name: String },
-    /// An upstream named twice by one route.
     #[error("the route names the upstream `{name}` twice; give it one weight")]
     UpstreamTwice { name: String },
-    /// A mirror that is an upstream of its own route.
     #[error("`{name}` is an upstream of this route; mirror to another upstream")]
     MirrorIsUpstream { name: String },
-    /// No upstream of a route gets any request.
     #[error("all weights are 0; give one of the upstreams a `weight` from 1")]
     NoWeight,
-    /// A parameter that the route's path does not have.
     #[error("the route's path has no parameter `{name}`")]
     ParamNotInPath { name: String },
-    /// An authentication method that does not exist.
     #[error("no `[auth.<name>]` is called `{name}`")]
     UnknownAuth { name: String },
-    /// A header no route may change.
     #[error("`{name}` frames messages, so only the gateway may set it")]
     FramingHeader { name: String },
-    /// A dimension that no route provides.
     #[error("no route with this policy has a parameter `{name}` in its path: write one like `/{{{name}}}`")]
     ParamNowhere { name: String },
     #[error("`by` names the dimension twice: name it once")]
     DimensionTwice,
-    /// A request that could never be admitted.
     #[error(
         "a request that costs {cost} units is never admitted by a window of {capacity}; lower the cost or raise the limit or burst"
     )]
@@ -125,72 +101,38 @@ pub enum DefinitionProblem {
         /// Units that the smallest window holds: its burst, or its limit if it has no bucket.
         capacity: u64,
     },
-    /// Two cost rules for the same requests.
     #[error("another rule sets the cost of the same requests; leave one out")]
-    CostTwice {
-        /// Index of that rule.
-        other: usize,
-    },
-    /// A policy by entries of descriptors on a route.
+    CostTwice { other: usize },
     #[error(
         "`{name}` counts by `{dimension}`, and only descriptors have entries: count by `consumer`, `ip` or a \
          header on routes, and map entries to it by `dimensions` in the rule of `[rls]`"
     )]
     EntryOnRoute { name: String, dimension: String },
-    /// A rule that matches nothing.
     #[error("a rule needs `entries`; write `entries = {{ remote_address = \"*\" }}`")]
     NoEntries,
-    /// Entries in any order, and too many for that.
     #[error(
         "more than {max} entries need a fixed order: write `entries = [{{ a = \"*\" }}, {{ b = \"*\" }}]`"
     )]
-    UnorderedEntries {
-        /// How many may come in any order.
-        max: usize,
-    },
-    /// Two rules for the same descriptors.
+    UnorderedEntries { max: usize },
     #[error("another rule matches the same descriptors; leave one out")]
-    RuleTwice {
-        /// Index of that rule.
-        other: usize,
-    },
-    /// A rule that stands in its own place, so that nothing would be counted.
+    RuleTwice { other: usize },
     #[error("`{name}` is the rule's own name; a rule cannot replace itself")]
     InsteadOfItself { name: String },
-    /// A rule that does not exist.
     #[error("no rule of this domain has the name `{name}`{hint}")]
-    UnknownRule {
-        name: String,
-        /// What may be meant.
-        hint: String,
-    },
+    UnknownRule { name: String, hint: String },
     #[error(transparent)]
     Given(#[from] domain::descriptor_template::Error),
-    /// An entry that the descriptors of a rule do not have.
     #[error("the rule has no entry `{key}`{hint}")]
-    UnknownEntry {
-        key: String,
-        /// What may be meant.
-        hint: String,
-    },
-    /// A policy by an entry that the descriptors of a rule do not have.
+    UnknownEntry { key: String, hint: String },
     #[error("`{policy}` counts by `entry:{key}`, and the rule has no entry `{key}`{hint}")]
-    EntryNotInRule {
-        policy: String,
-        key: String,
-        /// What may be meant.
-        hint: String,
-    },
-    /// A policy by a dimension that no entry says.
+    EntryNotInRule { policy: String, key: String, hint: String },
     #[error(
         "`{policy}` counts by `{dimension}`, to which the rule maps no entry; write which entry holds it, for example \
          `dimensions = {{ consumer = \"{{user_id}}\" }}`"
     )]
     DimensionNotGiven { policy: String, dimension: String },
-    /// A dimension that no policy of the rule counts by.
     #[error("no policy of the rule counts by `{dimension}`")]
     GivenInVain { dimension: String },
-    /// A policy that must know when a request is over, or lets it wait.
     #[error(
         "`{name}` counts requests in flight or lets them wait, which a descriptor cannot: its check is answered \
          yes or no at once, and the proxy does not report when its request ends"

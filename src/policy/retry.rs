@@ -4,7 +4,6 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-/// When a request is sent a second time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Retry {
     /// Second tries a request may have: 0 or 1.
@@ -50,7 +49,6 @@ impl Statuses {
         self.0.extend(others.0);
     }
 
-    /// Whether this one is among them.
     pub fn contains(&self, status: u16) -> bool {
         self.0.iter().any(|range| range.contains(&status))
     }

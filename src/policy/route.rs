@@ -45,13 +45,10 @@ pub struct Route {
     /// Its position in the table, in the order of the definitions.
     pub id: RouteId,
     pub name: Box<str>,
-    /// What happens to an admitted request.
     pub action: Action,
     /// Indices of its policies, in the order written.
     pub policies: Box<[PolicyId]>,
-    /// Header changes on the way to the upstream.
     pub request_headers: HeaderChanges,
-    /// Header changes on the way to the client.
     pub response_headers: HeaderChanges,
     /// Longest request body, bytes. `None`: no limit.
     pub body_bytes_max: Option<u64>,
@@ -62,25 +59,19 @@ pub struct Route {
     pub answer_paths: Option<Arc<[JsonPath]>>,
     /// The fields of requests' bodies that its policies read. `None`: bodies are not read ahead for them.
     pub body_paths: Option<Arc<[JsonPath]>>,
-    /// What happens to a path that servers read in more than one way.
     pub path_escapes: PathEscapes,
-    /// Whether a policy of it remembers requests by a key of theirs.
     pub remembers: bool,
-    /// Whether a policy of it penalises clients.
     pub penalises: bool,
     /// Whether one of its policies has a candidate.
     pub tries: bool,
-    /// Deadlines instead of its upstream's.
     pub timeouts: RouteTimeouts,
-    /// When its requests are sent a second time. `None`: when its upstream says so.
     pub retry: Option<Retry>,
-    /// How its answers are compressed. `None`: they are not.
     pub compress: Option<Arc<Compress>>,
     pub access: RouteAccess,
     /// Those of its policies that need no identity. They charge clients that authentication refuses, so that guessing is limited.
     pub strangers: Box<[PolicyId]>,
     pub(super) hosts: Box<[HostPattern]>,
-    pub(super) pattern: Pattern,
+    pub pattern: Pattern,
     pub(super) methods: Methods,
     pub(super) headers: Box<[HeaderMatch]>,
     /// `RateLimit-Policy` where every policy applies, and how many windows that is.
@@ -96,12 +87,9 @@ base::id! {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RouteAccess {
-    /// The methods to authenticate, in the order they are tried. Empty: none is asked for.
     pub auth: Box<[AuthMethodId]>,
-    /// Which identities may use it. `None`: all.
     pub require: Option<Box<Require>>,
     pub addresses: AddressRules,
-    /// Which other origins' scripts may use it. `None`: that is left to the upstream.
     pub cors: Option<Box<Cors>>,
 }
 
@@ -112,22 +100,13 @@ pub struct RouteMatch<'t, 'r> {
     pub params: Params<'t, 'r>,
 }
 
-/// What happens to an admitted request.
 #[derive(Clone, Debug)]
 pub enum Action {
-    Forward {
-        to: Destination,
-        /// Its new path. `None`: as it came.
-        rewrite: Option<Rewrite>,
-    },
+    Forward { to: Destination, rewrite: Option<Rewrite> },
     Respond(Respond),
     Echo,
-    /// Is sent to the same path over https.
     RedirectHttps(HttpsRedirect),
-    Redirect {
-        to: Location,
-        status: StatusCode,
-    },
+    Redirect { to: Location, status: StatusCode },
 }
 
 #[derive(Clone, Debug)]
@@ -146,11 +125,6 @@ pub(super) struct HeaderMatch {
 }
 
 impl Route {
-    /// The path pattern it was written with.
-    pub fn path(&self) -> &Pattern {
-        &self.pattern
-    }
-
     /// Gives its choice among upstreams and its mirror, as far as it has them, the next places of the table.
     pub(super) fn number_choices(&mut self, choices: &mut usize) {
         let Action::Forward { to: Destination { choice, mirror, .. }, .. } = &mut self.action else { return };

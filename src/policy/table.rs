@@ -36,7 +36,6 @@ pub struct RouteTable {
     pub(super) hosts: Hosts,
     /// Each leaf is sorted by [`precedence`].
     pub(super) tree: Tree,
-    /// How many routes choose among upstreams.
     pub(super) choices: usize,
     /// When the first of the windows of before is over, on the limiter's clock; `None`: there are none.
     pub(super) over_ns: Option<u64>,
@@ -49,13 +48,9 @@ pub enum NotFound {
     /// None would, whatever the method: 404.
     Route,
     /// One would with another method: 405.
-    Method {
-        /// The methods that would do.
-        allow: HeaderValue,
-    },
+    Method { allow: HeaderValue },
 }
 
-/// One route and its verdict on a request.
 #[derive(Clone, Copy, Debug)]
 pub struct ConsideredRoute<'t> {
     pub route: &'t Route,
@@ -150,7 +145,6 @@ impl RouteTable {
         self.policies.get(by_name[found].index())
     }
 
-    /// The policies in the order of their names.
     pub fn policies_by_name(&self) -> impl Iterator<Item = &Policy> {
         self.by_name().iter().map(|id| &self.policies[id.index()])
     }
@@ -168,7 +162,6 @@ impl RouteTable {
         self.domains.get(name)
     }
 
-    /// The domains in the order of their names.
     pub fn domains(&self) -> impl Iterator<Item = &CompiledDomain> {
         self.domains.values()
     }
@@ -197,7 +190,7 @@ impl RouteTable {
 
     /// One policy of the table with its candidate, for a subject that no route has chosen policies for.
     pub fn with_candidate<'t>(&'t self, policy: &'t Policy) -> PolicySelection<'t> {
-        let candidate = policy.tried().map(|candidate| &self.policies[candidate.index()]);
+        let candidate = policy.tried.map(|candidate| &self.policies[candidate.index()]);
         let Some(candidate) = candidate else { return self.only(policy) };
         PolicySelection {
             remembers: policy.idempotency.is_some() || candidate.idempotency.is_some(),
@@ -341,7 +334,6 @@ impl RouteTable {
 }
 
 impl Route {
-    /// Whether the request has the headers the route asks for.
     fn asks_for(&self, facts: &RoutingFacts<'_, '_>) -> bool {
         self.headers.iter().all(|header| header.holds(facts))
     }

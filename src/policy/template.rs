@@ -24,7 +24,6 @@ pub struct Template {
 pub(super) enum TemplatePart {
     Literal(Box<str>),
     Value(Placeholder),
-    /// A claim of the client's identity.
     Claim(Box<str>),
 }
 
@@ -47,7 +46,6 @@ pub(super) enum Placeholder {
 /// What is wrong with a template. Offsets are bytes into its text.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A brace without its other one.
     #[error(transparent)]
     Brace(#[from] braces::Error),
     #[error("`{name}` does not exist here; write {}", instead(.name, .known))]
@@ -57,7 +55,6 @@ pub enum Error {
         /// The names there are: the path's parameters, then the fixed ones.
         known: Vec<String>,
     },
-    /// A parameter of the path that has the name of something else.
     #[error(
         "`{name}` is both a parameter of the path and the gateway's own `{{{name}}}`; rename the parameter"
     )]
@@ -66,19 +63,14 @@ pub enum Error {
         offset: usize,
         name: String,
     },
-    /// A literal part no header may hold.
     #[error("a header value must not contain control characters, or spaces at its ends")]
     HeaderText,
-    /// A `Host` that no request may name.
     #[error("`Host` must be one host, for example `api.example.com` or `api.example.com:8443`")]
     NotHost,
-    /// A placeholder where all values are the same.
     #[error("`{{{name}}}` differs by request, and these headers are the same in every response")]
     NotFixed { name: String },
-    /// A rewritten path that does not start with `/`.
     #[error("a rewritten path starts with `/`, or with `{{path}}`")]
     NoSlash,
-    /// `?` or `#` in a rewritten path.
     #[error("`{found}` is not part of a path; leave it out: the query is not rewritten")]
     NotPath { found: char },
     /// What stands for something in the paths of others, and here only for itself.
@@ -90,22 +82,17 @@ pub enum Error {
         /// Its first character, encoded.
         encoded: &'static str,
     },
-    /// A redirect to what is neither a path nor a URL.
     #[error("a redirect must go to a path, or to a URL such as `https://new.example.com{{path}}`")]
     NotLocation,
-    /// A host in a redirect that a client could choose.
     #[error(
         "the host of a redirect must be written out or be `{{host}}`, so that no client chooses it; end it with \
          `/` or `{{path}}`"
     )]
     HostOfClient,
-    /// A character that no redirect can have.
     #[error("`{}` must be percent-encoded in a redirect", .found.escape_default())]
     NotInLocation { found: char },
-    /// `.` or `..` in a rewritten path.
     #[error("a rewritten path must not contain `.` or `..` segments")]
     DotSegment,
-    /// `%` without two hex digits in a rewritten path.
     #[error("`%` must be followed by two hex digits; write %25 for a percent sign")]
     Percent,
 }
@@ -138,7 +125,6 @@ pub enum UnfitHeaderValue {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rewrite(Template);
 
-/// What is said of [`UnfitHeaderValue::Param`].
 pub const UNFIT_PARAM: &str = "a path parameter has characters that a header value must not have";
 /// What no value of a header begins or ends with (RFC 9110 section 5.5).
 const BLANKS: [char; 2] = [' ', '\t'];
@@ -155,18 +141,6 @@ pub(super) const HEADER_NAMES: &[(&str, Placeholder)] = &[
     ("tenant", Placeholder::Tenant),
     ("tier", Placeholder::Tier),
     ("request_id", Placeholder::RequestId),
-];
-
-/// Names a rewritten path may use besides the path's parameters.
-const PATH_NAMES: &[(&str, Placeholder)] = &[
-    ("ip", Placeholder::Ip),
-    ("host", Placeholder::Host),
-    ("method", Placeholder::Method),
-    ("path", Placeholder::Path),
-    ("route", Placeholder::Route),
-    ("consumer", Placeholder::Consumer),
-    ("tenant", Placeholder::Tenant),
-    ("tier", Placeholder::Tier),
 ];
 
 impl HeaderTemplate {
@@ -212,7 +186,6 @@ impl HeaderTemplate {
         HeaderValue::from_bytes(text.as_bytes()).map(HeaderTemplate::Fixed).map_err(|_| Error::HeaderText)
     }
 
-    /// Claims of identities that it uses.
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         let template = match self {
             HeaderTemplate::Fixed(_) => None,
@@ -295,7 +268,10 @@ impl Rewrite {
     /// # Errors
     /// The first thing that is wrong.
     pub fn parse(text: &str, pattern: &Pattern) -> Result<Rewrite, Error> {
-        let mut template = Template::parse(text, pattern, PATH_NAMES)?;
+        // Not the query, which is not rewritten, and not the id, which would make each path another.
+        let is_of_paths = |name: &Placeholder| !matches!(name, Placeholder::Query | Placeholder::RequestId);
+        let names = HEADER_NAMES.iter().filter(|(_, name)| is_of_paths(name)).copied();
+        let mut template = Template::parse(text, pattern, &names.collect::<Vec<_>>())?;
         match template.parts.first() {
             Some(TemplatePart::Literal(first)) if first.starts_with('/') => {}
             Some(TemplatePart::Value(Placeholder::Path)) => {}
@@ -319,7 +295,6 @@ impl Rewrite {
         Ok(Rewrite(template))
     }
 
-    /// Claims of identities that it uses.
     pub(super) fn claims(&self) -> impl Iterator<Item = &str> {
         self.0.claims()
     }
@@ -364,9 +339,7 @@ impl Template {
         });
         Ok(Template { parts: parts.collect::<Result<_, _>>()? })
     }
-}
 
-impl Template {
     /// Whether a literal at one of its ends begins or ends it with a blank.
     fn has_blank_end(&self) -> bool {
         let begins =

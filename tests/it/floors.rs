@@ -199,14 +199,14 @@ const METHODS_MAX: usize = 30;
 
 /// Types that have more, where they are defined, and how many. The list only ever shrinks: a type that fits leaves it.
 const WIDE_TYPES: &[(&str, &str, usize)] = &[
-    ("config/reader/mod.rs", "Table", 35),
+    ("config/reader/mod.rs", "Table", 34),
     ("config/reader/mod.rs", "Value", 36),
     ("control/database/handle.rs", "Database", 35),
     ("gateway/proxy/attempt/mod.rs", "UpstreamAttempt", 36),
     ("limit/lease/mod.rs", "Lease", 62),
     ("limiter/local/mod.rs", "Table", 36),
     ("net/wire/http2/meter/mod.rs", "Meter", 40),
-    ("policy/counting/mod.rs", "Policy", 46),
+    ("policy/counting/mod.rs", "Policy", 44),
     ("tools/migrate/envoy/mod.rs", "Reading", 195),
     ("upstream/pool.rs", "Pool", 36),
 ];

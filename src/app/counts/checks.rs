@@ -111,7 +111,7 @@ fn ready<'t>(
         let (name, of) = (&policy.name, &replaces.name);
         return Err(undecided(format!("`{name}` is a candidate of `{of}`: check `{of}`, which includes it")));
     }
-    let candidate = policy.tried().map(|candidate| &table.policies()[candidate.index()]);
+    let candidate = policy.tried.map(|candidate| &table.policies()[candidate.index()]);
     let mut windows = [Some(policy), candidate].into_iter().flatten().flat_map(|policy| &policy.windows);
     if !asked.is_dry && windows.any(|it| it.quota.algorithm() == Algorithm::Concurrency) {
         return Err(undecided(IN_FLIGHT.to_owned()));

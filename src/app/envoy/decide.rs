@@ -146,7 +146,7 @@ impl Decider {
         };
         let mut unknown = 0;
         for ((descriptor, range), matched) in request.descriptors.iter().zip(ranges).zip(matched) {
-            let own = domain.allows_overrides().then_some(descriptor.limit).flatten();
+            let own = domain.overrides.then_some(descriptor.limit).flatten();
             let found = match matched {
                 DescriptorMatch::Limited(_) if own.is_some_and(|own| own.requests_per_unit == 0) => {
                     RuleMatch::Denied

@@ -66,7 +66,7 @@ pub(super) struct TrialPolicy {
 impl TrialPolicy {
     fn of(charge: &Charge, policy: &Policy, table: &RouteTable) -> Option<TrialPolicy> {
         let side = charge.trial?.side;
-        let candidate = policy.tried().map(|candidate| table.policies()[candidate.index()].name.to_string());
+        let candidate = policy.tried.map(|candidate| table.policies()[candidate.index()].name.to_string());
         let is_candidate = candidate.is_some();
         let other = candidate.or_else(|| Some(policy.replaces()?.name.to_string()))?;
         Some(TrialPolicy { side, is_candidate, other })

@@ -43,7 +43,7 @@ impl Distance {
         if class < 5 {
             return Distance { class, common: 0, likeness: 0.0 };
         }
-        let path = considered.route.path();
+        let path = &considered.route.pattern;
         let end = facts.path.floor_char_boundary(COMPARED_BYTES_MAX);
         let likeness = strsim::jaro(&path.to_string(), &facts.path[..end]);
         Distance { class, common: path.common_segments(facts.path), likeness }
@@ -57,7 +57,7 @@ impl Distance {
 
 /// Whether nothing but the case of letters keeps a path from that of a route.
 pub(super) fn differs_in_case(considered: &ConsideredRoute<'_>, facts: &RoutingFacts<'_, '_>) -> bool {
-    let (path, pattern) = (facts.path, considered.route.path().to_string());
+    let (path, pattern) = (facts.path, considered.route.pattern.to_string());
     let is_like =
         |(wanted, found): (&str, &str)| wanted.starts_with('{') || wanted.eq_ignore_ascii_case(found);
     let before_rest = pattern.split_once("{*").map(|(before, _)| before.matches('/').count());

@@ -172,7 +172,7 @@ impl Preparation {
         match ErrorPages::read(wanted) {
             Ok(pages) => self.kept.error_pages = Some(Arc::new(pages)),
             Err(errors) => self.wrong.extend(errors.into_iter().map(|(index, error)| {
-                FileProblem::error(Subject::Errors, wanted[index].key.as_str(), &error, "")
+                FileProblem::error(Subject::Section("errors"), wanted[index].key.as_str(), &error, "")
             })),
         }
     }

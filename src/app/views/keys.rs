@@ -111,7 +111,7 @@ fn window(policy: &Policy, charge: &Charge, left: Outcome) -> Value {
 
 /// Shows which policy is compared with this one, and which of the two decides about the key.
 fn show_trial(policy: &Policy, table: &RouteTable, values: &[String], shown: &mut Value) {
-    let candidate = policy.tried().map(|candidate| &table.policies()[candidate.index()]);
+    let candidate = policy.tried.map(|candidate| &table.policies()[candidate.index()]);
     if let Some(candidate) = candidate {
         shown["candidate"] = (*candidate.name).into();
         shown["decides"] = (!candidate.decides_about_key(values)).into();

@@ -1,6 +1,7 @@
 //! `sluicegate ctl audit`.
 
 use super::call::{Call, Column, View};
+use crate::tips::whole;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
@@ -14,7 +15,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     since: Option<String>,
     /// The maximum number of rows to show
-    #[arg(long, value_name = "ROWS", default_value_t = 50)]
+    #[arg(long, value_name = "ROWS", default_value_t = 50, value_parser = whole::<u32>(..))]
     limit: u32,
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use super::call::{Call, ChangeOptions, Column, View, duration_text};
 use super::send;
 use crate::admin_client::AdminClient;
+use crate::tips::whole;
 
 /// Clap's own range would take every status between the two.
 fn block_status(text: &str) -> Result<u16, &'static str> {
@@ -54,7 +55,7 @@ pub(super) enum RowCommand {
         #[arg(long)]
         expired: bool,
         /// The maximum number of rows to show; default: all
-        #[arg(long, value_name = "ROWS")]
+        #[arg(long, value_name = "ROWS", value_parser = whole::<u32>(..))]
         limit: Option<u32>,
     },
     /// Show an entry
@@ -211,5 +212,4 @@ const BLOCKS: &[Column] = &[
     ("REASON", "reason"),
     ("STATUS", "value"),
 ];
-/// All but the status.
 const UNLIMITED: usize = BLOCKS.len() - 1;

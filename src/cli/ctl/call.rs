@@ -6,9 +6,9 @@ use http::{HeaderMap, HeaderValue, Method};
 use serde_json::{Map, Value};
 
 use crate::admin_client::{encoded, target};
+use crate::tips::whole;
 use base::units;
 
-/// A request to the admin API.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) method: Method,
@@ -19,7 +19,6 @@ pub(super) struct Call {
     pub(super) view: View,
 }
 
-/// How an answer is shown to people.
 #[derive(Debug)]
 pub(super) enum View {
     /// A list, by what its rows are called.
@@ -47,7 +46,7 @@ pub(super) struct ChangeOptions {
     #[arg(long)]
     dry_run: bool,
     /// Make the change only if the row still has this version
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = whole::<u64>(..))]
     if_version: Option<u64>,
 }
 
@@ -61,6 +60,11 @@ impl ChangeOptions {
 /// A number as it is typed; clap's own words do not say what to write.
 pub(super) fn whole_number(text: &str) -> Result<u64, &'static str> {
     text.parse().map_err(|_| "write a whole number, such as 10000")
+}
+
+/// The same of a factor.
+pub(super) fn factor(text: &str) -> Result<f64, &'static str> {
+    text.parse().map_err(|_| "write a number")
 }
 
 /// A duration as gateway.toml has it; the gateway reads it again, and its words would name a field of the body.
@@ -98,7 +102,6 @@ impl Call {
         call
     }
 
-    /// Deletes a row.
     pub(super) fn delete(path: &[&str], careful: &ChangeOptions) -> Call {
         Call::change(Method::DELETE, path, careful, View::Done("deleted"))
     }

@@ -1,6 +1,7 @@
 //! `sluicegate ctl decisions`: what a gateway decided last.
 
 use super::call::{Call, Column, View};
+use crate::tips::whole;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
@@ -20,7 +21,7 @@ pub(super) struct Arguments {
     #[arg(long, conflicts_with = "request_id")]
     refused: bool,
     /// The maximum number of decisions to show
-    #[arg(long, value_name = "DECISIONS", default_value_t = 50)]
+    #[arg(long, value_name = "DECISIONS", default_value_t = 50, value_parser = whole::<u32>(..))]
     limit: u32,
 }
 

@@ -1,6 +1,7 @@
 //! `sluicegate ctl hot-keys`: which keys use most of each policy.
 
 use super::call::{Call, Column, View};
+use crate::tips::whole;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct HotKeys {
@@ -8,12 +9,10 @@ pub(super) struct HotKeys {
     #[arg(long)]
     policy: Option<String>,
     /// Over this number of last minutes
-    #[arg(long, value_name = "MINUTES", default_value_t = 1,
-        value_parser = clap::value_parser!(u64).range(1..=60))]
+    #[arg(long, value_name = "MINUTES", default_value_t = 1, value_parser = whole::<u64>(1..=60))]
     minutes: u64,
     /// The maximum number of keys to show per policy
-    #[arg(long, value_name = "KEYS", default_value_t = 5,
-        value_parser = clap::value_parser!(u64).range(1..=20))]
+    #[arg(long, value_name = "KEYS", default_value_t = 5, value_parser = whole::<u64>(1..=20))]
     limit: u64,
 }
 

@@ -3,7 +3,8 @@
 use http::Method;
 use serde_json::{Value, json};
 
-use super::call::{Call, ChangeOptions, Column, View, duration_text, whole_number};
+use super::call::{Call, ChangeOptions, Column, View, duration_text, factor, whole_number};
+use crate::tips::whole;
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Command {
@@ -24,7 +25,7 @@ pub(super) enum Command {
         #[arg(long)]
         expired: bool,
         /// The maximum number of rows to show; default: all
-        #[arg(long, value_name = "ROWS")]
+        #[arg(long, value_name = "ROWS", value_parser = whole::<u32>(..))]
         limit: Option<u32>,
     },
     /// Show an override
@@ -54,7 +55,7 @@ pub(super) struct Add {
     #[arg(long, alias = "limit", value_parser = whole_number)]
     value: Option<u64>,
     /// The factor for limits and bursts
-    #[arg(long, value_name = "FACTOR")]
+    #[arg(long, value_name = "FACTOR", value_parser = factor)]
     times: Option<f64>,
     /// How long, such as 10m or 1h30m; default: without end
     #[arg(long = "for", value_name = "DURATION", value_parser = duration_text)]

@@ -7,7 +7,7 @@ use policy::counting::shorthand;
 use policy::definition::BY_CALENDAR;
 use serde_json::{Map, Value, json};
 
-use super::call::{Call, ChangeOptions, Column, View, whole_number};
+use super::call::{Call, ChangeOptions, Column, View, factor, whole_number};
 use super::table;
 
 #[derive(Debug, clap::Subcommand)]
@@ -33,7 +33,7 @@ pub(super) enum Command {
         #[arg(long, value_name = "SECONDS", value_parser = whole_number)]
         window: Option<u64>,
         /// The burst as a multiple of the limit, beside --window; default: 1.2
-        #[arg(long, value_name = "FACTOR")]
+        #[arg(long, value_name = "FACTOR", value_parser = factor)]
         burst: Option<f64>,
         /// token-bucket, sliding-window, fixed-window, sliding-log or leaky-bucket; default: the policy's
         #[arg(long)]

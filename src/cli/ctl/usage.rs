@@ -4,6 +4,7 @@ use http::Method;
 use serde_json::json;
 
 use super::call::{Call, ChangeOptions, Column, View, whole_number};
+use crate::tips::whole;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Usage {
@@ -19,7 +20,7 @@ pub(super) struct Usage {
     tenant: Option<String>,
     /// Show decisions minute by minute, over the last N minutes; without a number, a day
     #[arg(long, value_name = "MINUTES", num_args = 0..=1, default_missing_value = "1440",
-        value_parser = clap::value_parser!(u64).range(1..=1440))]
+        value_parser = whole::<u64>(1..=1440))]
     minutes: Option<u64>,
 }
 

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use anyhow::bail;
 
 use super::check::{EXIT_CONFIG, EXIT_LEFT_OUT};
+use super::tips::whole;
 use policy::matching::host::is_authority;
 use replay::format::Format;
 use replay::report::LogReport;
@@ -24,13 +25,13 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     against: Option<PathBuf>,
     /// How many nodes the requests are spread over
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=NODES_MAX))]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole::<u32>(1..=NODES_MAX))]
     nodes: u32,
     /// How to spread them: in turns, or by the client's address
     #[arg(long, value_enum, default_value_t = Spreading::Turns)]
     spread: Spreading,
     /// How many clients and routes to list
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(0..=1_000))]
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = whole::<u16>(0..=1_000))]
     top: u16,
     /// Print JSON
     #[arg(long, conflicts_with = "html")]
@@ -178,4 +179,4 @@ pub fn run(
 }
 
 /// Nodes that are played at most.
-const NODES_MAX: i64 = 1_000;
+const NODES_MAX: u64 = 1_000;

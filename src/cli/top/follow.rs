@@ -8,11 +8,10 @@ use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
-use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 
-use crate::admin_client::{AdminAddress, AdminClient, secured};
+use crate::admin_client::AdminClient;
+use net::any_stream::AnyStream;
 
 impl AdminClient {
     /// Asks for an answer that does not end, and hands over each piece of it until `each` returns `false`.
@@ -23,13 +22,7 @@ impl AdminClient {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let request = self.request(&Method::GET, target, String::new())?;
         runtime.block_on(async {
-            let begun = timeout(self.within, async {
-                match &self.place {
-                    AdminAddress::Tcp(addr) => begin(TcpStream::connect(addr).await?, request).await,
-                    AdminAddress::Tls(place) => begin(secured(place).await?, request).await,
-                    AdminAddress::Unix(path) => begin(UnixStream::connect(path).await?, request).await,
-                }
-            });
+            let begun = timeout(self.within, async { begin(self.connect().await?, request).await });
             let begun = begun.await.unwrap_or_else(|_| bail!("no answer within {:?}", self.within));
             let begun = begun.map_err(|error| self.place.unanswered(error))?;
             let mut body =
@@ -49,7 +42,7 @@ impl AdminClient {
 
 /// Sends a request over a connection that ends with the answer, and returns the body of a good one, or what another says.
 async fn begin(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    stream: AnyStream,
     request: Request<Full<Bytes>>,
 ) -> anyhow::Result<Result<Incoming, (StatusCode, Value)>> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;

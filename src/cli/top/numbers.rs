@@ -2,6 +2,8 @@
 
 use serde_json::Value;
 
+use config::limits::limit_text::show_units;
+
 pub(super) fn rate(value: &Value) -> String {
     match value.as_f64() {
         None => "-".to_owned(),
@@ -17,15 +19,7 @@ pub(super) fn count(value: &Value) -> String {
 }
 
 fn thousands(number: u64) -> String {
-    let digits = number.to_string();
-    let mut shown = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            shown.push(',');
-        }
-        shown.push(digit);
-    }
-    shown
+    show_units(number).replace('_', ",")
 }
 
 pub(super) fn duration(value: &Value) -> String {

@@ -161,12 +161,10 @@ fn place(text: &Text<'_>) -> Option<CredentialSource> {
     found
 }
 
-/// Reads the keys that only one kind has.
 type ReadKind = fn(&Table<'_>) -> Option<MethodKind>;
 
 const KINDS: [(&str, ReadKind); 5] =
     [("anonymous", anonymous), ("api-key", api_key), ("jwt", jwt::read), ("mtls", mtls), ("basic", basic)];
-/// The word for keys that are in the database.
 const DATABASE: &str = "database";
 const KEEP: Duration = Duration::from_secs(60);
 const X_API_KEY: http::HeaderName = http::HeaderName::from_static("x-api-key");

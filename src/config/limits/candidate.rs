@@ -10,7 +10,6 @@ use crate::load::sections::NamedTable;
 use crate::printer::text;
 use crate::reader::{Table, Value};
 
-/// The policies with what they take from others.
 pub(crate) fn on_top(policies: Vec<NamedTable<'_>>) -> Vec<NamedTable<'_>> {
     if !policies.iter().any(|named| named.table.has(REPLACES)) {
         return policies;
@@ -27,7 +26,6 @@ pub(crate) fn on_top(policies: Vec<NamedTable<'_>>) -> Vec<NamedTable<'_>> {
     policies.into_iter().zip(below).map(above).collect()
 }
 
-/// The name of the policy that another replaces.
 fn replaced(table: &Table<'_>) -> Option<String> {
     if !table.has(REPLACES) {
         return None;
@@ -36,7 +34,6 @@ fn replaced(table: &Table<'_>) -> Option<String> {
     name.text().map(|text| text.text)
 }
 
-/// Reads `replaces` and `rollout`.
 pub(crate) fn read(table: &Table<'_>) -> Option<CandidateDefinition> {
     let replaces = table.value(REPLACES);
     let rollout = table.value("rollout");

@@ -7,7 +7,7 @@ use policy::json::{self, JsonPath, PathError};
 
 use crate::load::report::quoted;
 use crate::load::text::Text;
-use crate::reader::{Table, Value};
+use crate::reader::Value;
 use crate::routes::method;
 
 /// A number, or a table of a default, `"METHOD /path"` or `"/path"` with a number each, and who else says it.
@@ -18,7 +18,7 @@ pub(crate) fn read(value: &Value<'_>) -> CostDefinition {
         return cost;
     }
     let Some(table) = value.table() else { return cost };
-    let mut actual = ResponseCost::default();
+    let (mut actual, mut measured) = (Vec::new(), MeasuredUnits::default());
     let mut default = None;
     let entries = table.entries();
     let has_default = entries.iter().any(|entry| entry.key == "default");
@@ -41,63 +41,43 @@ pub(crate) fn read(value: &Value<'_>) -> CostDefinition {
                 table.spell("estimate", "");
                 table.spell("default", default.map(|units| units.to_string()).unwrap_or_default());
             }
-            "response-header" | "response-json" | "request-bytes" | "response-bytes" | "response-time" => {
-                actual.read(&entry);
+            "response-header" => {
+                let name = entry.text().and_then(|text| header_name(&text));
+                actual.extend(name.map(Actual::ResponseHeader));
             }
+            "response-json" => {
+                let paths = Some(answer_paths(&entry)).filter(|paths| !paths.is_empty());
+                actual.extend(paths.map(Actual::ResponseJson));
+            }
+            "request-bytes" => measured.request_bytes = entry.size().and_then(NonZeroU64::new),
+            "response-bytes" => measured.response_bytes = entry.size().and_then(NonZeroU64::new),
+            "response-time" => measured.response_time = entry.duration(),
             written => read_rule(&entry, written, &mut cost),
         }
     }
     cost.default = default.unwrap_or(cost.default);
-    cost.actual = actual.into_one(&table);
+    actual.extend(Some(measured).filter(|it| *it != MeasuredUnits::default()).map(Actual::Measured));
+    if actual.len() > 1 {
+        table.wrong(
+            "a cost has one source: a response header, JSON of the response, or measurements",
+            "keep `response-header`, `response-json` or the group of `request-bytes`, `response-bytes` and \
+             `response-time`, or write a policy for each",
+        );
+    }
+    cost.actual = actual.pop();
     cost
 }
 
-/// What is known of a request when it has been answered, as it is written.
-#[derive(Default)]
-struct ResponseCost {
-    header: Option<http::HeaderName>,
-    json: Vec<JsonPath>,
-    measured: MeasuredUnits,
-}
-
-impl ResponseCost {
-    fn read(&mut self, entry: &Value<'_>) {
-        let bytes = || entry.size().and_then(NonZeroU64::new);
-        match entry.key.as_str() {
-            "response-header" => self.header = entry.text().and_then(|text| header_name(&text)),
-            "response-json" => {
-                let texts = entry.texts();
-                if texts.is_empty() || texts.len() > PATHS_MAX {
-                    entry.wrong(
-                        format!("`response-json` takes from 1 to {PATHS_MAX} paths"),
-                        "write `response-json = \"usage.total_tokens\"`",
-                    );
-                }
-                let parse = |text: &Text<'_>| path(text, &text.text, JsonPath::parse_with_lists);
-                self.json = texts.iter().filter_map(parse).collect();
-            }
-            "request-bytes" => self.measured.request_bytes = bytes(),
-            "response-bytes" => self.measured.response_bytes = bytes(),
-            _ => self.measured.response_time = entry.duration(),
-        }
+fn answer_paths(entry: &Value<'_>) -> Vec<JsonPath> {
+    let texts = entry.texts();
+    if texts.is_empty() || texts.len() > PATHS_MAX {
+        entry.wrong(
+            format!("`response-json` takes from 1 to {PATHS_MAX} paths"),
+            "write `response-json = \"usage.total_tokens\"`",
+        );
     }
-
-    /// A cost has one source: what the gateway measures may be added up, what an answer says stands alone.
-    fn into_one(self, table: &Table<'_>) -> Option<Actual> {
-        let header = self.header.map(Actual::ResponseHeader);
-        let json = Some(self.json).filter(|paths| !paths.is_empty()).map(Actual::ResponseJson);
-        let measured = Some(self.measured).filter(|it| *it != MeasuredUnits::default()).map(Actual::Measured);
-        let mut found = [header, json, measured].into_iter().flatten();
-        let first = found.next();
-        if found.next().is_some() {
-            table.wrong(
-                "a cost has one source: a response header, JSON of the response, or measurements",
-                "keep `response-header`, `response-json` or the group of `request-bytes`, `response-bytes` and \
-                 `response-time`, or write a policy for each",
-            );
-        }
-        first
-    }
+    let parse = |text: &Text<'_>| path(text, &text.text, JsonPath::parse_with_lists);
+    texts.iter().filter_map(parse).collect()
 }
 
 fn read_rule(entry: &Value<'_>, written: &str, cost: &mut CostDefinition) {

@@ -52,7 +52,6 @@ pub(crate) fn read(table: &Table<'_>, policy: &mut PolicyDefinition) {
     policy.cost.actual = Some(Actual::Status(counted));
 }
 
-/// Statuses of gRPC, by number or name.
 fn codes(value: &Value<'_>) -> Statuses {
     let values = if value.is_array() { value.array().unwrap_or_default() } else { vec![value.clone()] };
     if values.is_empty() {

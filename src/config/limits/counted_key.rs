@@ -46,5 +46,4 @@ fn value_shown(by: &Dimension, value: &DecodedValue, naming: &KeyNaming) -> Stri
     }
 }
 
-/// Longer values are cut.
 const VALUE_BYTES_MAX: usize = 80;

@@ -82,5 +82,4 @@ fn secrets(value: &Value<'_>) -> Vec<(HeaderName, String)> {
     entries.into_iter().filter_map(header).collect()
 }
 
-/// The most entries of one list.
 const ENTRIES_MAX: usize = 100_000;

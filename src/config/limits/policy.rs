@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use limit::Algorithm;
-use policy::counting::is_of_label;
+use limit::{Algorithm, Penalty, Quota};
+use policy::counting::{is_of_label, shorthand};
 use policy::definition::{
-    Dimension, Idempotency, LimitOrigin, MatchesDefinition, PolicyDefinition, TierDefinition,
+    Dimension, HotKeyRules, Idempotency, LimitOrigin, MatchesDefinition, PolicyDefinition, TierDefinition,
 };
 
 use crate::keys::policy::{HEADERS, MISSING, WHEN_DOWN};
@@ -13,7 +13,7 @@ use crate::limits::tier_table::TierTable;
 use crate::limits::tiers;
 use crate::limits::tiers::Base;
 use crate::limits::windows::{Counting, counting, dimension, overshoot, window};
-use crate::limits::{candidate, cost, count, exempt, hot_keys, penalty, time_zone};
+use crate::limits::{candidate, cost, count, exempt, limit_text, time_zone};
 use crate::load::report::Fields;
 use crate::load::sections;
 use crate::load::sections::NamedTable;
@@ -21,7 +21,6 @@ use crate::load::text::Text;
 use crate::reader::{Table, Value};
 use crate::routes::method;
 
-/// Reads every policy that has a name.
 pub(crate) fn read_all(
     documents: &[Table<'_>],
     tiers: &[TierDefinition],
@@ -96,10 +95,10 @@ fn read(named: NamedTable<'_>, tiers: &[TierDefinition], rows: &TierTable<'_>) -
     }
     count::read(&table, &mut policy);
     if let Some(table) = table.table("penalty") {
-        policy.penalty = penalty::read(table, &policy.windows);
+        policy.penalty = penalty(table, &policy.windows);
     }
     if let Some(table) = table.table("hot-keys") {
-        policy.hot_keys = hot_keys::read(table);
+        policy.hot_keys = hot_keys(table);
     }
     policy.replaces = candidate::read(&table);
     policy
@@ -202,5 +201,56 @@ fn key_header(text: &Text<'_>) -> Option<http::HeaderName> {
     name
 }
 
+/// `{ after = 20, within = "1m", factor = 2, max = "1h" }`, all but `after` with a default.
+fn penalty(table: Table<'_>, windows: &[Quota]) -> Option<Penalty> {
+    let (mut after, mut factor) = (0, 2);
+    let (mut within, mut max) = (Duration::from_secs(60), Duration::from_secs(3_600));
+    table.number("after", &mut after);
+    table.duration("within", &mut within);
+    table.number("factor", &mut factor);
+    table.duration("max", &mut max);
+    if !windows.is_empty() && windows.iter().all(|window| window.algorithm() == Algorithm::Concurrency) {
+        table.wrong(
+            "`penalty` cannot be combined with a limit of requests in flight, whose refusals have no `Retry-After`",
+            "leave `penalty` out, or write a limit over time",
+        );
+    }
+    let within_ns = u64::try_from(within.as_nanos()).unwrap_or(u64::MAX);
+    // Penalties are whole seconds, because `Retry-After` is.
+    let max_seconds = u32::try_from(max.as_millis().div_ceil(1_000)).unwrap_or(u32::MAX);
+    (after > 0).then(|| Penalty::new(after, within_ns, factor, max_seconds))
+}
+
+/// `{ above = "5%", then = "report" }`, both with a default.
+fn hot_keys(table: Table<'_>) -> HotKeyRules {
+    let mut hot_keys = HotKeyRules::default();
+    table.share("above", &mut hot_keys.above_ppm);
+    table.set("then", &mut hot_keys.local_only, local_only);
+    hot_keys
+}
+
+fn local_only(value: Value<'_>) -> Option<Option<Quota>> {
+    let then = value.text()?;
+    if then.text == REPORT {
+        return Some(None);
+    }
+    let limit = then.text.strip_prefix(LOCAL_ONLY).and_then(|limit| shorthand::parse(limit.trim()).ok());
+    let is_plain = |limit: &shorthand::Shorthand| {
+        // By the calendar neither, because a key is hot for a short while.
+        let window = &limit.window;
+        limit.by.is_empty() && window.algorithm() != Algorithm::Concurrency && window.calendar().is_none()
+    };
+    let limit = limit.filter(is_plain);
+    if limit.is_none() {
+        let hint = "write `\"report\"`, or a limit for each node, for example `\"local-only:1000/m\"`";
+        then.wrong(format!("{} is not a valid action for hot keys", then.shown()), hint);
+    }
+    let window = limit?.window;
+    then.spell(format!("{LOCAL_ONLY}{}", limit_text::show_window(&window)));
+    Some(Some(window))
+}
+
+const REPORT: &str = "report";
+const LOCAL_ONLY: &str = "local-only:";
 /// A longer window is cut to this, because no client retries for so long.
 const IDEMPOTENCY_WINDOW_MAX: Duration = Duration::from_secs(30 * 86_400);

@@ -12,7 +12,6 @@ use crate::reader::Value;
 use crate::settings::Config;
 use base::words;
 
-/// Names of the policies so far, and their indices.
 pub(crate) struct PolicyNames(HashMap<String, usize>);
 
 impl PolicyNames {

@@ -31,7 +31,6 @@ pub(crate) fn read_all(documents: &[Table<'_>], config: &mut Config, places: &mu
     }
 }
 
-/// Reads the rules of one domain.
 struct Reader<'r> {
     domain: &'r str,
     policies: &'r mut PolicyNames,
@@ -49,7 +48,7 @@ impl Reader<'_> {
         }
         let numbered = rules.iter().zip(1..);
         numbered
-            .map(|(rule, number)| rule.table().map_or_else(nothing, |table| self.rule(table, number)))
+            .map(|(rule, number)| rule.table().map(|table| self.rule(table, number)).unwrap_or_default())
             .collect()
     }
 
@@ -65,7 +64,6 @@ impl Reader<'_> {
         RuleDefinition { name, instead_of, entries, is_ordered, given, verdict }
     }
 
-    /// What is done: one of `limit`, `unlimited` and `deny`.
     fn verdict(
         &mut self,
         table: &Table<'_>,
@@ -105,18 +103,6 @@ impl Reader<'_> {
             }
         }
         VerdictDefinition::Denied
-    }
-}
-
-/// What stands in the place of a rule that cannot be read.
-fn nothing() -> RuleDefinition {
-    RuleDefinition {
-        name: None,
-        instead_of: Vec::new(),
-        entries: Vec::new(),
-        is_ordered: true,
-        given: Vec::new(),
-        verdict: VerdictDefinition::Denied,
     }
 }
 
@@ -194,7 +180,6 @@ fn shorthand_name(domain: &str, name: Option<&str>, rule: usize, number: usize) 
     format!("rls:{}{suffix}", &domain[..domain.len().min(room)])
 }
 
-/// Rules that a domain may have.
 const RULES_MAX: usize = 100_000;
 /// A rule with a longer name is called by its place where its name is a part of another.
 const RULE_NAME_BYTES_MAX: usize = NAME_BYTES_MAX / 2;

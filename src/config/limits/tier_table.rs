@@ -48,7 +48,6 @@ impl<'c> TierTable<'c> {
         self.0.get(policy).map_or(&[], Vec::as_slice)
     }
 
-    /// Reports the rows for policies that do not exist.
     pub(crate) fn check(&self, policies: &[&str]) {
         for (resource, rows) in &self.0 {
             if resource == EVERY_POLICY || policies.contains(&resource.as_str()) {
@@ -107,7 +106,6 @@ fn algorithm(value: &Value<'_>) -> Option<Algorithm> {
     found.map(|(_, algorithm)| *algorithm)
 }
 
-/// The key of a row's document.
 pub(crate) const SECTION: &str = "tier-table";
 /// The resource of rows for every policy with `limit = "tier"`.
 pub(crate) const EVERY_POLICY: &str = "*";

@@ -52,7 +52,6 @@ pub(crate) fn read_all(documents: &[Table<'_>], rows: &TierTable<'_>) -> Vec<Tie
     tiers
 }
 
-/// Notes what the tier table says of a tier.
 fn spell_tier(documents: &[Table<'_>], named: &[NamedTable<'_>], tier: &TierDefinition) {
     let comment = tier.origin.sentence().map(|origin| format!("limit: {origin}"));
     let mut keys = vec![("limit", windows::show(&tier.windows))];
@@ -63,7 +62,7 @@ fn spell_tier(documents: &[Table<'_>], named: &[NamedTable<'_>], tier: &TierDefi
             keys.into_iter().for_each(|(key, toml)| table.spell(key, toml));
         }
         (None, Some(document)) => {
-            document.make(ImpliedSection { section: "tier", name: tier.name.clone(), comment, keys });
+            document.ctx.make(ImpliedSection { section: "tier", name: tier.name.clone(), comment, keys });
         }
         (None, None) => {}
     }
@@ -100,7 +99,6 @@ fn calendar_of(tier: &TierDefinition) -> CalendarKeys {
     CalendarKeys { zone: tier.time_zone, anchor: tier.anchor }
 }
 
-/// Reads `overshoot` and `when-redis-down`.
 fn sharing(table: &Table<'_>) -> (Option<u32>, Option<WhenDown>) {
     let overshoot_ppm = table.value("overshoot").and_then(|value| overshoot(&value));
     let when_down = table.value("when-redis-down").and_then(|value| value.choice(&WHEN_DOWN));
@@ -123,7 +121,6 @@ impl Base<'_> {
     }
 }
 
-/// A tier's part of a policy, with its windows.
 type TierQuotas = (TierPart, Vec<Quota>);
 
 /// Reads the `limit` of a policy, and `default-tier` if it is by tier: its windows, and whose they are.
@@ -143,7 +140,10 @@ pub(crate) fn divide(
     }
     let mut parts = match &shared {
         Some(text) => of_tiers(text, tiers, base),
-        None if limit.is_table() => of_own(limit, base),
+        None if limit.is_table() => {
+            let entries = limit.table().map(|table| table.entries()).unwrap_or_default();
+            entries.iter().filter_map(|entry| own(entry, base)).collect()
+        }
         None => {
             let windows = windows::windows(limit, base.counting);
             if rows.is_empty() {
@@ -218,12 +218,7 @@ fn of_tiers(limit: &Text<'_>, tiers: &[TierDefinition], base: &Base<'_>) -> Vec<
     tiers.iter().map(part).collect()
 }
 
-/// `{ free = "60/m", pro = { limit = "600/m", overshoot = 0 }, default = "30/m" }`
-fn of_own(limit: &Value<'_>, base: &Base<'_>) -> Vec<TierQuotas> {
-    let entries = limit.table().map(|table| table.entries()).unwrap_or_default();
-    entries.iter().filter_map(|entry| own(entry, base)).collect()
-}
-
+/// One of `{ free = "60/m", pro = { limit = "600/m", overshoot = 0 }, default = "30/m" }`.
 fn own(entry: &Value<'_>, base: &Base<'_>) -> Option<TierQuotas> {
     if !sections::is_name(&entry.key) {
         entry.wrong_key(format!("{} cannot be the name of a tier", quoted(&entry.key)), sections::NAMES);
@@ -258,7 +253,6 @@ fn algorithm_of(windows: &[Quota]) -> Option<Algorithm> {
     free.find(|it| ALGORITHMS.iter().any(|(_, known)| known == it))
 }
 
-/// The zone and the anchor of a tier's windows.
 fn calendar_of_all(windows: &[Quota]) -> CalendarKeys {
     windows.iter().map(CalendarKeys::of).reduce(CalendarKeys::or).unwrap_or_default()
 }

@@ -30,7 +30,6 @@ impl CalendarKeys {
         CalendarKeys { zone: self.zone.or(base.zone), anchor: self.anchor.or(base.anchor) }
     }
 
-    /// What a window has.
     pub(crate) fn of(window: &Quota) -> CalendarKeys {
         let calendar = window.calendar();
         let anchor = calendar.filter(|calendar| calendar.is_monthly()).map(Calendar::anchor);

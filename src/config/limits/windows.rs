@@ -24,7 +24,6 @@ pub(crate) struct Counting {
     /// Whether the algorithm is written. Otherwise windows of the calendar are fixed ones.
     pub(crate) is_chosen: bool,
     pub(crate) calendar: CalendarKeys,
-    /// The longest delay of a request by a leaky bucket.
     pub(crate) delay_max: Option<Duration>,
 }
 

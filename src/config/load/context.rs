@@ -75,7 +75,6 @@ impl<'c> Context<'c> {
         self.sources.iter().filter(|source| source.kind == SourceKind::File)
     }
 
-    /// Whether a place is elsewhere than in a file.
     pub(crate) fn is_added(&self, place: SourceSpan) -> bool {
         self.sources[place.file].kind != SourceKind::File
     }
@@ -104,12 +103,10 @@ impl<'c> Context<'c> {
         self.misspelt.borrow().iter().any(|(meant, found)| *meant == section && found == name)
     }
 
-    /// Notes a named section that stands in no file.
     pub(crate) fn make(&self, made: ImpliedSection) {
         self.made.borrow_mut().push(made);
     }
 
-    /// Whether an error was found so far.
     pub(crate) fn has_errors(&self) -> bool {
         self.findings.borrow().iter().any(Finding::is_error)
     }
@@ -119,7 +116,6 @@ impl<'c> Context<'c> {
         Checkpoint { ctx: self, findings: self.findings.borrow().len(), is_flawed }
     }
 
-    /// Reports an error at a place, with what to write instead.
     pub(crate) fn wrong(&self, place: SourceSpan, message: impl Into<String>, hint: impl Into<Hint>) {
         self.report(Finding::error(message).at(place, hint));
     }

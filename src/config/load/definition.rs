@@ -14,10 +14,9 @@ use policy::RouteTable;
 pub struct Definition {
     /// The configuration. If there are errors, defaults replace what could not be read.
     pub config: Config,
-    report: Report,
+    pub(crate) report: Report,
 }
 
-/// A configuration without an error.
 #[derive(Debug)]
 pub struct LoadedConfig {
     pub config: Config,
@@ -27,13 +26,8 @@ pub struct LoadedConfig {
 }
 
 impl Definition {
-    /// A definition that comes from no file.
     pub fn new(config: Config) -> Definition {
         Definition { config, report: Report::default() }
-    }
-
-    pub(crate) fn of_files(config: Config, report: Report) -> Definition {
-        Definition { config, report }
     }
 
     /// Adds an error that reading the text could not find, such as a certificate that cannot be used.

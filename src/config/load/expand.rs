@@ -9,10 +9,8 @@ use std::path::Path;
 use base::whole_file;
 use policy::secret::is_secret_name;
 
-/// Looks up an environment variable.
 pub(crate) type Variables<'v> = &'v dyn Fn(&str) -> Option<String>;
 
-/// A value with its references replaced.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ExpandedText {
     pub(crate) text: String,
@@ -22,7 +20,6 @@ pub(crate) struct ExpandedText {
     pub(crate) secrets: Vec<String>,
 }
 
-/// Why a reference could not be replaced, and what to write instead.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct ReferenceError {
     pub(crate) message: String,
@@ -65,7 +62,6 @@ pub(crate) fn expand(
     Ok(expanded)
 }
 
-/// Whether what a reference stands for is a secret.
 fn is_secret(reference: &str) -> bool {
     let name = reference.split(":-").next().unwrap_or_default();
     reference.starts_with("file:") || reference.starts_with(SECRET) || is_secret_name(name)

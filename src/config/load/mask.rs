@@ -12,12 +12,9 @@ use crate::printer;
 use policy::secret::SECRET_ENDINGS;
 pub use policy::secret::{MASK, is_secret_name};
 
-/// What is wrong with a secret that is only a mask.
 pub(crate) const MASKED: &str =
     "is only asterisks, the mask that `check --effective` and `/config` print for a secret";
-/// What to do about a secret that is written in plain text.
 pub(crate) const OUT_OF_FILE: &str = "keep a secret out of it: `\"${NAME}\"` or `\"${file:/path}\"`";
-/// What to write instead.
 pub(crate) const WRITE_SECRET: &str = "write the secret itself, as `\"${NAME}\"` or `\"${file:/path}\"`";
 
 /// Whether a secret is only a mask, of any length: everybody knows it.

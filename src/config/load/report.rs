@@ -2,6 +2,7 @@
 //!
 //! It only collects and shows. Secrets on a shown line are masked, and the text behind a `${...}` never gets in here.
 
+use std::collections::BTreeMap;
 use std::fmt::{self, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -39,7 +40,6 @@ pub(crate) struct Source {
     pub(crate) kind: SourceKind,
 }
 
-/// Where the text of a source comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SourceKind {
     File,
@@ -68,13 +68,8 @@ pub enum Subject {
     Policy(usize),
     Route(usize),
     Domain(usize),
-    Admin,
-    /// The Redis that the nodes of a fleet share.
-    Redis,
-    /// The database of the control plane.
-    Database,
-    Errors,
-    Trace,
+    /// A section that is there once: `redis`.
+    Section(&'static str),
 }
 
 #[derive(Clone, Debug, PartialEq)]
@@ -125,11 +120,8 @@ pub(crate) struct DefinitionSpans {
     pub(crate) policies: Vec<Fields>,
     pub(crate) routes: Vec<Fields>,
     pub(crate) domains: Vec<Fields>,
-    pub(crate) admin: Fields,
-    pub(crate) redis: Fields,
-    pub(crate) database: Fields,
-    pub(crate) errors: Fields,
-    pub(crate) trace: Fields,
+    /// Those of sections that are there once, if they are written.
+    pub(crate) sections: BTreeMap<&'static str, Fields>,
 }
 
 /// Where one definition and its fields were written.
@@ -149,7 +141,6 @@ impl Errors {
         self.0.error_count()
     }
 
-    /// Whether one of them is in the source of this name.
     pub(crate) fn is_in(&self, source: &Path) -> bool {
         let errors = self.0.findings.iter().filter(|finding| finding.is_error());
         let mut places = errors.filter_map(|finding| finding.place.as_ref().map(|(place, _)| *place));
@@ -209,10 +200,9 @@ impl Report {
 
     /// Whether the files say where the admin listener is, or leave it at its default.
     pub fn has_admin(&self) -> bool {
-        self.places.admin.whole.is_some()
+        self.places.sections.contains_key("admin")
     }
 
-    /// Whether anything was found at all.
     pub fn is_empty(&self) -> bool {
         self.findings.is_empty()
     }
@@ -240,7 +230,6 @@ impl Report {
             }
     }
 
-    /// Whether there is an error among what was found.
     pub(crate) fn has_errors(&self) -> bool {
         self.error_count() > 0
     }
@@ -354,7 +343,6 @@ impl fmt::Display for Report {
 }
 
 impl Finding {
-    /// The message, and what to write instead.
     fn said(&self) -> String {
         match &self.place {
             Some((_, hint)) if !hint.is_empty() => format!("{}: {hint}", self.message),
@@ -379,7 +367,6 @@ impl Finding {
         Finding { severity: Severity::Warning, ..self }
     }
 
-    /// The same without these secrets.
     fn without(mut self, secrets: &Secrets) -> Finding {
         let places = [&mut self.place, &mut self.beside].into_iter().flatten().map(|(_, text)| text);
         for text in places.chain([&mut self.message]) {
@@ -398,7 +385,6 @@ impl Finding {
         self
     }
 
-    /// A second place, and why it matters.
     pub(crate) fn beside(mut self, place: SourceSpan, why: impl Into<String>) -> Finding {
         self.beside = Some((place, why.into()));
         self
@@ -411,7 +397,6 @@ impl DefinitionSpans {
         self.of(subject)?.place(field)
     }
 
-    /// Whether reading a definition found an error.
     pub(crate) fn is_flawed(&self, subject: Subject) -> bool {
         self.of(subject).is_some_and(|fields| fields.is_flawed)
     }
@@ -424,11 +409,7 @@ impl DefinitionSpans {
             Subject::Policy(index) => self.policies.get(index),
             Subject::Route(index) => self.routes.get(index),
             Subject::Domain(index) => self.domains.get(index),
-            Subject::Admin => Some(&self.admin),
-            Subject::Redis => Some(&self.redis),
-            Subject::Database => Some(&self.database),
-            Subject::Errors => Some(&self.errors),
-            Subject::Trace => Some(&self.trace),
+            Subject::Section(name) => self.sections.get(name),
         }
     }
 }
@@ -478,11 +459,7 @@ fn named(config: &Config, subject: Subject) -> String {
         Subject::Policy(index) => name("policy", config.policies.get(index).map(|it| &it.name)),
         Subject::Route(index) => name("route", config.routes.get(index).map(|it| &it.name)),
         Subject::Domain(index) => name("rls", config.domains.get(index).map(|it| &it.name)),
-        Subject::Admin => "[admin]".to_owned(),
-        Subject::Redis => "[redis]".to_owned(),
-        Subject::Database => "[database]".to_owned(),
-        Subject::Errors => "[errors]".to_owned(),
-        Subject::Trace => "[trace]".to_owned(),
+        Subject::Section(name) => format!("[{name}]"),
     }
 }
 
@@ -506,5 +483,4 @@ pub(crate) fn quoted(text: &str) -> String {
 /// A report shows this many findings and counts the rest.
 const FINDINGS_SHOWN_MAX: usize = 200;
 
-/// A quoted text is cut after this many characters.
 const QUOTED_CHARS_MAX: usize = 80;

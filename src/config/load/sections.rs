@@ -1,9 +1,11 @@
 //! Finds sections over all files: keys that may occur in one file only, and named tables from all of them.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
-use crate::load::report::{SourceSpan, quoted};
-use crate::reader::{Table, Value};
+use crate::keys::process::ROOT;
+use crate::keys::{Key, Kind};
+use crate::load::report::{Fields, SourceSpan, quoted};
+use crate::reader::{self, Table, Value};
 use base::words::NAME_BYTES_MAX;
 
 pub(crate) struct NamedTable<'c> {
@@ -43,7 +45,6 @@ pub(crate) fn named<'c>(documents: &[Table<'c>], section: &'static str) -> Vec<N
     all
 }
 
-/// A text that can be a name.
 pub(crate) fn name(value: &Value<'_>) -> Option<String> {
     let text = value.text()?;
     if !is_name(&text.text) {
@@ -53,11 +54,9 @@ pub(crate) fn name(value: &Value<'_>) -> Option<String> {
     Some(text.text)
 }
 
-/// What a name is made of, for messages.
 pub(crate) const NAMES: &str =
     "start with a letter, then at most 200 printable ASCII characters without `\"` and `\\`";
 
-/// A section that may occur in one file only.
 pub(crate) fn table<'c>(documents: &[Table<'c>], key: &'static str) -> Option<Table<'c>> {
     single(documents, key)?.table()
 }
@@ -75,6 +74,13 @@ pub(crate) fn single<'c>(documents: &[Table<'c>], key: &'static str) -> Option<V
         );
     }
     Some(first)
+}
+
+/// Where the keys of the sections are written that may occur in one file only.
+pub(crate) fn places(documents: &[Table<'_>]) -> BTreeMap<&'static str, Fields> {
+    let single = ROOT.keys().filter(|row| matches!(row.kind.each(), [Kind::Table(_), ..]));
+    let first = |row: &Key| documents.iter().find_map(|document| document.value(row.name));
+    single.filter_map(|row| Some((row.name, reader::places(&first(row)?)?))).collect()
 }
 
 /// Whether a text can name a listener, an upstream, a policy or a route. Clients see a policy's name in a quoted string

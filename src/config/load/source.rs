@@ -158,7 +158,6 @@ fn is_match(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|byte| *byte == b'*')
 }
 
-/// All of a file, or why not.
 fn read(path: &Path) -> Result<String, String> {
     let bytes = whole_file::read(path, FILE_BYTES_MAX).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => format!("it is longer than {} MiB", FILE_BYTES_MAX >> 20),
@@ -172,10 +171,8 @@ fn read(path: &Path) -> Result<String, String> {
     })
 }
 
-/// Longest file, bytes.
 const FILE_BYTES_MAX: u64 = 8 << 20;
 
-/// Most files that one configuration includes.
 const FILES_MAX: usize = 1_000;
 
 #[cfg(test)]

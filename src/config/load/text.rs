@@ -14,7 +14,6 @@ use crate::load::report::{Finding, Hint, SourceKind, SourceSpan, quoted};
 use crate::printer::{self, array};
 use base::words::{did_you_mean, listed};
 
-/// A string with its references replaced.
 #[derive(Clone)]
 pub(crate) struct Text<'c> {
     pub(crate) ctx: &'c Context<'c>,
@@ -26,7 +25,6 @@ pub(crate) struct Text<'c> {
 }
 
 impl Text<'_> {
-    /// Reports an error at the value, with what to write instead.
     pub(crate) fn wrong(&self, message: impl Into<String>, hint: impl Into<Hint>) {
         self.ctx.wrong(self.place, message, hint);
     }

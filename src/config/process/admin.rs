@@ -10,41 +10,32 @@ use net::tls::Demand;
 
 use crate::features::RLS;
 use crate::keys::admin::ROLES;
-use crate::load::report::{Fields, quoted};
+use crate::load::report::quoted;
 use crate::load::sections;
 use crate::load::text::Text;
 use crate::process::grpc;
 use crate::process::listener;
 use crate::reader::{Table, Value};
-use crate::upstream::socket;
 use base::clock;
 use base::words::NAME_BYTES_MAX;
 
-#[derive(Default)]
-pub(crate) struct Read {
-    pub(crate) config: Option<Config>,
-    pub(crate) grpc: Option<rls::Config>,
-    pub(crate) places: Fields,
-}
-
-/// Reads `[admin]`, or `admin = false`, which turns it off.
-pub(crate) fn read(documents: &[Table<'_>]) -> Read {
+/// Reads `[admin]`, or `admin = false`, which turns it off; and the listener for gRPC, if it has one.
+pub(crate) fn read(documents: &[Table<'_>]) -> (Option<Config>, Option<rls::Config>) {
     let mut config = default_admin();
-    let alone = |config| Read { config: Some(config), ..Read::default() };
-    let Some(value) = sections::single(documents, "admin") else { return alone(config) };
+    let Some(value) = sections::single(documents, "admin") else { return (Some(config), None) };
     if value.as_boolean() == Some(false) {
-        return Read::default();
+        return (None, None);
     }
     if value.as_boolean() == Some(true) {
         value.wrong(
             "`admin = true` has no effect: the admin listener is on by default",
             "leave it out, or write `admin = false` or a table",
         );
-        return alone(config);
+        return (Some(config), None);
     }
-    let Some(table) = value.table() else { return alone(config) };
+    let Some(table) = value.table() else { return (Some(config), None) };
     let bind = table.value("bind").and_then(|value| value.text());
-    if let Some(bind) = bind.as_ref().and_then(bind_address) {
+    if let Some(bind) = bind.as_ref().and_then(|bind| listener::bind(bind, SOCKET)) {
         config.bind = bind;
     }
     config.token = table.value("token").and_then(|value| Some(value.text()?.secret()));
@@ -74,8 +65,7 @@ pub(crate) fn read(documents: &[Table<'_>]) -> Read {
         let message = format!("`grpc` cannot listen on {}, the address of the admin listener", grpc.bind);
         value.wrong(message, "choose another port: gRPC has a listener of its own");
     }
-    let places = table.places();
-    Read { config: Some(config), grpc, places }
+    (Some(config), grpc)
 }
 
 /// The tokens of others than the admin. One that is wrong is reported and left out.
@@ -238,14 +228,6 @@ fn admin_host(text: &Text<'_>) -> Option<String> {
     None
 }
 
-/// `host:port`, or `unix:` and a path.
-pub(crate) fn bind_address(text: &Text<'_>) -> Option<Bind> {
-    if socket::is_meant(&text.text) {
-        return socket::path(text, "unix:/run/sluicegate/admin.sock").map(Bind::Unix);
-    }
-    listener::address(text).map(Bind::Tcp)
-}
-
 /// The admin listener if the file does not mention it.
 fn default_admin() -> Config {
     Config {
@@ -260,6 +242,9 @@ fn default_admin() -> Config {
 
 const SHOWS: &str = "write the kind of name and the name, for example `shows = \"san:email=alice@example.com\"` or \
     `\"subject:cn=alice\"`";
+
+/// How a Unix socket is written.
+pub(crate) const SOCKET: &str = "unix:/run/sluicegate/admin.sock";
 
 /// Tokens of one listener: bounded, because a request is compared with each.
 const TOKENS_MAX: usize = 256;

@@ -11,7 +11,7 @@ use control::database::config::{
 
 use crate::load::context::Context;
 use crate::load::mask;
-use crate::load::report::{DefinitionSpans, Fields};
+use crate::load::report::{DefinitionSpans, Subject};
 use crate::load::sections;
 use crate::load::text;
 use crate::load::text::Text;
@@ -19,13 +19,8 @@ use crate::reader::Table;
 use crate::settings;
 
 /// Reads `[database]`. `None`: nothing changes but by the files.
-pub(crate) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
-    let Some(table) = sections::table(documents, "database") else { return (None, Fields::default()) };
-    let places = table.places();
-    (read_table(table), places)
-}
-
-fn read_table(table: Table<'_>) -> Option<Config> {
+pub(crate) fn read(documents: &[Table<'_>]) -> Option<Config> {
+    let table = sections::table(documents, SECTION)?;
     let url = table.value("url").and_then(|value| value.text()).and_then(|text| url(&text));
     let password = table.value("password").and_then(|value| value.text());
     let password = password.and_then(|text| password_beside(&text, url.as_ref()));
@@ -105,7 +100,7 @@ fn password_beside(text: &Text<'_>, url: Option<&Url>) -> Option<Password> {
 pub(crate) fn check(ctx: &Context<'_>, config: &settings::Config, places: &DefinitionSpans) {
     let Some(database) = &config.database else {
         // By its place, because one with errors has been reported already.
-        let is_absent = places.database.whole.is_none();
+        let is_absent = !places.sections.contains_key(SECTION);
         for (method, fields) in config.auth.iter().zip(&places.auth).filter(|_| is_absent) {
             let needs_one = matches!(&method.kind, MethodKind::ApiKey(keys) if keys.source.has_database());
             if let Some(place) = fields.place("keys").filter(|_| needs_one) {
@@ -115,7 +110,7 @@ pub(crate) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Defin
         return;
     };
     let is_split = matches!(database.url, Url::Sqlite(_)) && config.redis.is_some() && !database.single_node;
-    if let Some(place) = places.database.place("url").filter(|_| is_split) {
+    if let Some(place) = places.find(Subject::Section(SECTION), "url").filter(|_| is_split) {
         ctx.warn(
             place,
             "nodes that share [redis] would each have their own SQLite file, so the admin listener refuses changes",
@@ -123,3 +118,5 @@ pub(crate) fn check(ctx: &Context<'_>, config: &settings::Config, places: &Defin
         );
     }
 }
+
+const SECTION: &str = "database";

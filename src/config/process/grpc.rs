@@ -6,7 +6,7 @@ use net::tls::{self, Demand};
 use rls::{Config, GrpcClient};
 
 use crate::load::text::Text;
-use crate::process::admin;
+use crate::process::admin::SOCKET;
 use crate::process::listener;
 use crate::reader::Value;
 
@@ -14,13 +14,13 @@ use crate::reader::Value;
 pub(crate) fn read(value: &Value<'_>) -> Option<Config> {
     if !value.is_table() {
         let written = value.text()?;
-        let config = Config { bind: admin::bind_address(&written)?, tls: None, clients: Vec::new() };
+        let config = Config { bind: listener::bind(&written, SOCKET)?, tls: None, clients: Vec::new() };
         check(&config, &written);
         return Some(config);
     }
     let table = value.table()?;
     let written = table.value("bind").and_then(|value| value.text());
-    let bind = written.as_ref().and_then(admin::bind_address);
+    let bind = written.as_ref().and_then(|written| listener::bind(written, SOCKET));
     let tls = listener::files(&table, bind.as_ref(), Demand::Require);
     let clients = table.value("clients").map(|value| clients(&value, tls.as_ref())).unwrap_or_default();
     let config = Config { bind: bind?, tls, clients };

@@ -15,7 +15,7 @@ use policy::nat64::Nat64;
 use crate::keys::foreign::foreign_value;
 use crate::keys::listener::{DEMANDS, FORWARDED, SNI, UNDERSCORES};
 use crate::load::context::{Context, ImpliedSection};
-use crate::load::report::{DefinitionSpans, Fields, SourceSpan, quoted};
+use crate::load::report::{DefinitionSpans, Fields, SourceSpan, Subject, quoted};
 use crate::load::sections;
 use crate::load::sections::NamedTable;
 use crate::load::text::Text;
@@ -57,7 +57,7 @@ pub(crate) fn read_all(documents: &[Table<'_>]) -> (Vec<ListenerConfig>, Vec<Fie
                 ("bind", show_text(&listener.bind.to_string())),
                 ("max-connections-per-ip", listener.connections_per_ip_max.to_string()),
             ];
-            document.make(ImpliedSection {
+            document.ctx.make(ImpliedSection {
                 section: "listener",
                 name: listener.name.clone(),
                 comment: None,
@@ -78,7 +78,7 @@ pub(crate) fn check_admin(ctx: &Context<'_>, config: &Config, places: &Definitio
         for (listener, fields) in config.listeners.iter().zip(&places.listeners) {
             let bind = &listener.bind;
             // At the other one otherwise, because one of the two may be a default that is written nowhere.
-            let place = fields.place("bind").or_else(|| places.admin.place(field));
+            let place = fields.place("bind").or_else(|| places.find(Subject::Section("admin"), field));
             let Some(place) = place.filter(|_| meet_alone(bind, taken)) else { continue };
             let (by, hint) = match fields.whole {
                 Some(_) => (by, "choose another address or port; `[admin]` has its own"),
@@ -120,10 +120,10 @@ pub(crate) fn overlaps(one: SocketAddr, other: SocketAddr) -> bool {
             || (takes_all(other.ip()) && one.ip().is_unspecified()))
 }
 
-/// An address and a port, or `unix:` and a path.
-fn bind(text: &Text<'_>) -> Option<Bind> {
+/// An address and a port, or `unix:` and a path; `example` shows how the latter is written.
+pub(crate) fn bind(text: &Text<'_>, example: &str) -> Option<Bind> {
     match socket::is_meant(&text.text) {
-        true => socket::path(text, "unix:/run/sluicegate/edge.sock").map(Bind::Unix),
+        true => socket::path(text, example).map(Bind::Unix),
         false => address(text).map(Bind::Tcp),
     }
 }
@@ -287,7 +287,7 @@ fn read<'c>(named: NamedTable<'c>) -> (ListenerConfig, Option<Text<'c>>) {
     let table = named.table;
     let mut listener = ListenerConfig::named(named.name);
     let written = table.value("bind").and_then(|value| value.text());
-    let bind = written.as_ref().and_then(bind);
+    let bind = written.as_ref().and_then(|written| bind(written, "unix:/run/sluicegate/edge.sock"));
     let is_read = bind.is_some();
     rights(&table, bind.as_ref(), &mut listener.rights);
     listener.bind = bind.unwrap_or(listener.bind);

@@ -33,6 +33,11 @@ pub(crate) fn read(
     if let Some(table) = sections::table(documents, "log") {
         if let Some(level) = table.value("level").and_then(|value| value.text()) {
             log_level = directives(&level).unwrap_or(log_level);
+            // Release builds are made without these lines (`release_max_level_debug` of tracing).
+            let has_trace = log_level.split([',', '=']).any(|it| it.trim().eq_ignore_ascii_case("trace"));
+            if has_trace && !cfg!(debug_assertions) {
+                level.warn("`trace` adds nothing to `debug` in release builds", "write `debug`");
+            }
         }
         match table.value("access") {
             Some(value) if value.as_boolean() == Some(false) => access_log.to = Sink::Off,

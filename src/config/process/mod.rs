@@ -6,7 +6,6 @@ pub(super) mod database;
 pub(super) mod grpc;
 pub(super) mod listener;
 pub(super) mod log;
-pub(super) mod node;
 pub(super) mod protocol;
 pub(super) mod redis;
 pub(super) mod running;

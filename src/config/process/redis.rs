@@ -10,19 +10,13 @@ use limiter::global::config::{
 
 use crate::keys::foreign::foreign_key;
 use crate::load::mask;
-use crate::load::report::Fields;
 use crate::load::sections;
 use crate::load::text::Text;
 use crate::reader::{Table, Value};
 
 /// Reads `[redis]`. `None`: each node limits on its own.
-pub(crate) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
-    let Some(table) = sections::table(documents, "redis") else { return (None, Fields::default()) };
-    let places = table.places();
-    (read_table(table), places)
-}
-
-fn read_table(table: Table<'_>) -> Option<Config> {
+pub(crate) fn read(documents: &[Table<'_>]) -> Option<Config> {
+    let table = sections::table(documents, "redis")?;
     let topology = read_topology(&table);
     let mut config = Config {
         topology: Topology::Single(Vec::new()),

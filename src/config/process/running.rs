@@ -1,16 +1,18 @@
-//! Reads the settings of the process as a whole: `workers`, `[limits]`, `[overload]`, `[shutdown]`.
+//! Reads the settings of the process as a whole: `workers`, `[limits]`, `[dns]`, `[overload]`, `[shutdown]`, `[node]` and
+//! `[privacy]`.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use gateway::proxy::config::LimitHeaders;
 use gateway::service::config::{MemoryLimit, OverloadConfig};
+use policy::keys::naming::AddressDetail;
 use upstream::dns;
 
-use crate::keys::process::LIMIT_HEADERS;
+use crate::keys::process::{ADDRESSES, LIMIT_HEADERS, SHOWN};
 use crate::load::sections;
 use crate::reader::Table;
-use crate::settings::{Limits, Shutdown};
+use crate::settings::{Limits, Node, Shutdown};
 
 /// Reads `workers`: a number, or `"auto"` for one for each core.
 pub(crate) fn read_workers(documents: &[Table<'_>]) -> Option<usize> {
@@ -112,6 +114,38 @@ pub(crate) fn read_overload(documents: &[Table<'_>]) -> OverloadConfig {
     overload
 }
 
+/// Reads `[node]`, what this gateway is called among several.
+pub(crate) fn read_node(documents: &[Table<'_>]) -> Node {
+    let mut node = Node::default();
+    let Some(table) = sections::table(documents, "node") else {
+        return node;
+    };
+    if let Some(name) = table.value("name").and_then(|value| value.text()) {
+        match is_node_name(&name.text) {
+            true => node.name = Some(name.text),
+            false => name.wrong(format!("{} cannot be the name of a node", name.shown()), NODE_NAMES),
+        }
+    }
+    table.word("header", &SHOWN, &mut node.shown);
+    table.word("request-id", &SHOWN, &mut node.ids_shown);
+    node
+}
+
+pub(crate) fn read_privacy(documents: &[Table<'_>]) -> AddressDetail {
+    let Some(table) = sections::table(documents, "privacy") else { return AddressDetail::default() };
+    let addresses = table.value("addresses").and_then(|value| value.choice(&ADDRESSES));
+    addresses.unwrap_or_default()
+}
+
+/// Whether a text can name a node: it stands in a header field, in logs and in a database.
+pub fn is_node_name(text: &str) -> bool {
+    let is_known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:".contains(&byte);
+    (1..=NODE_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_known)
+}
+
+/// Bytes of a node's name: those of a host's.
+pub const NODE_NAME_BYTES_MAX: usize = 255;
+const NODE_NAMES: &str = "write up to 255 letters, digits, `-`, `_`, `.` and `:`, for example `edge-1`";
 const DNS_PORT: u16 = 53;
 /// Name servers that may be written.
 const DNS_SERVERS_MAX: usize = 8;

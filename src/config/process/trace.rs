@@ -7,20 +7,14 @@ use observe::trace::{Config, OtlpProtocol, ParentSampling, TRACES_PATH, Tracepar
 use policy::response::changes::is_framing;
 
 use crate::keys::log::{DECIDES, HEEDED, PROTOCOLS};
-use crate::load::report::Fields;
 use crate::load::sections;
 use crate::load::text::Text;
 use crate::reader::{Table, Value};
 use crate::upstream::trust;
 
 /// Reads `[trace]`. `None`: no request is traced.
-pub(crate) fn read(documents: &[Table<'_>]) -> (Option<Config>, Fields) {
-    let Some(table) = sections::table(documents, "trace") else { return (None, Fields::default()) };
-    let places = table.places();
-    (read_table(table), places)
-}
-
-fn read_table(table: Table<'_>) -> Option<Config> {
+pub(crate) fn read(documents: &[Table<'_>]) -> Option<Config> {
+    let table = sections::table(documents, "trace")?;
     let written = table.value("otlp");
     let otlp = written.as_ref().and_then(Value::text).and_then(|text| url(&text));
     let protocol = table.value("protocol").and_then(|value| value.choice(&PROTOCOLS));

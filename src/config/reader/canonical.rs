@@ -12,7 +12,7 @@ use crate::keys::process::ROOT;
 use crate::keys::schema;
 use crate::keys::{Key, KeyDefault, Kind, Section};
 use crate::limits::candidate;
-use crate::load::context::{Context, ImpliedSection, PlaceSpellings, Spelling};
+use crate::load::context::{Context, PlaceSpellings, Spelling};
 use crate::load::mask;
 use crate::load::mask::MASK;
 use crate::load::sections;
@@ -208,17 +208,12 @@ impl Table<'_> {
         (!is_nothing || !matches!(toml.as_str(), "[]" | "{}")).then_some(toml)
     }
 
-    /// PlaceSpellings how a key is written, be it written in the file or not; an empty text: not at all.
+    /// Notes how a key is written, be it written in the file or not; an empty text: not at all.
     pub(crate) fn spell(&self, key: &'static str, toml: impl Into<String>) {
         self.ctx.spell(self.place, key, Spelling::Toml(toml.into()));
     }
 
-    /// PlaceSpellings a named section that stands in no file.
-    pub(crate) fn make(&self, made: ImpliedSection) {
-        self.ctx.make(made);
-    }
-
-    /// PlaceSpellings a line of comment for the head of the table.
+    /// Notes a line of comment for the head of the table.
     pub(crate) fn spell_comment(&self, comment: &str) {
         let before = self.comment().map(|before| format!("{before}\n# ")).unwrap_or_default();
         self.spell(COMMENT, before + comment);
@@ -226,7 +221,7 @@ impl Table<'_> {
 }
 
 impl Value<'_> {
-    /// PlaceSpellings how the whole value is written.
+    /// Notes how the whole value is written.
     pub(crate) fn spell(&self, toml: impl Into<String>) {
         self.ctx.spell(self.place, "", Spelling::Toml(toml.into()));
     }

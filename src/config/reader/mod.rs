@@ -355,6 +355,11 @@ impl<'c> Value<'c> {
     }
 }
 
+/// Of a table, where its keys were written.
+pub(super) fn places(value: &Value<'_>) -> Option<Fields> {
+    Some(Table::new(value.ctx, value.key_place, value.value.as_table()?, None).places())
+}
+
 fn place_in(file: usize, span: std::ops::Range<usize>) -> SourceSpan {
     SourceSpan { file, start: span.start, end: span.end }
 }

@@ -4,15 +4,9 @@ use std::sync::Arc;
 
 use policy::response::compress::{Coding, Compress, MediaRange};
 
-use crate::load::sections;
 use crate::printer::{array, size, table as show_table, text};
 use crate::reader::scalar::ON_OFF_OR_TABLE;
 use crate::reader::{Table, Value};
-
-/// The rules of routes that write none: `[compress]`. `None`: their answers stay as they are.
-pub(crate) fn read_default(documents: &[Table<'_>]) -> Option<Arc<Compress>> {
-    of_route(&sections::single(documents, "compress")?, None)
-}
 
 /// The rules of a route: `true`, `false`, or a table. What the table leaves out is as in `[compress]`.
 pub(crate) fn of_route(value: &Value<'_>, default: Option<&Arc<Compress>>) -> Option<Arc<Compress>> {

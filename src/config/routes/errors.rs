@@ -2,7 +2,6 @@
 
 use std::path::PathBuf;
 
-use crate::load::report::Fields;
 use crate::load::sections;
 use crate::load::text::path;
 use crate::reader::{Table, Value};
@@ -10,10 +9,9 @@ use crate::upstream::health::range;
 use gateway::proxy::config::ErrorPage;
 use gateway::proxy::response::error_pages;
 
-pub(crate) fn read(documents: &[Table<'_>]) -> (Vec<ErrorPage>, Fields) {
-    let Some(table) = sections::table(documents, "errors") else { return (Vec::new(), Fields::default()) };
-    let places = table.places();
-    (table.entries().iter().flat_map(entry).collect(), places)
+pub(crate) fn read(documents: &[Table<'_>]) -> Vec<ErrorPage> {
+    let table = sections::table(documents, "errors");
+    table.iter().flat_map(Table::entries).flat_map(|value| entry(&value)).collect()
 }
 
 /// One status or class of them, and its files.

@@ -46,19 +46,16 @@ pub(crate) fn parse(text: &str) -> Result<Method, String> {
     if COMMON.contains(&upper.as_str()) {
         return Err(format!("methods are upper case: write `{upper}`"));
     }
-    let near = COMMON.iter().any(|method| is_one_slip_away(text, method));
+    let is_short = text.len() <= METHOD_BYTES_MAX;
+    let near = COMMON.iter().any(|method| is_short && strsim::damerau_levenshtein(text, method) == 1);
     if let Some(hint) = did_you_mean(text, &COMMON).filter(|_| near) {
         return Err(hint);
     }
-    let is_upper = !text.is_empty() && text.len() <= METHOD_BYTES_MAX && text == upper;
+    let is_upper = !text.is_empty() && is_short && text == upper;
     match Method::from_bytes(text.as_bytes()) {
         Ok(method) if is_upper => Ok(method),
         _ => Err("write it like `GET`".to_owned()),
     }
-}
-
-fn is_one_slip_away(text: &str, method: &str) -> bool {
-    text.len() <= METHOD_BYTES_MAX && strsim::damerau_levenshtein(text, method) == 1
 }
 
 const COMMON: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];

@@ -43,7 +43,7 @@ pub(crate) fn read_all(
 ) {
     let upstreams = config.upstreams.iter().map(|upstream| upstream.name.clone()).collect();
     let policies = PolicyNames::of(config);
-    let compress = compress::read_default(documents);
+    let compress = sections::single(documents, "compress").and_then(|it| compress::of_route(&it, None));
     let named = HashMap::new();
     let mut reader = Reader { auth_names, compress, config, places, upstreams, policies, named };
     for value in documents.iter().filter_map(|document| document.value("route")) {
@@ -271,11 +271,8 @@ impl Reader<'_> {
             return None;
         }
         let parts: Vec<_> = values.iter().map(|value| self.part(value)).collect();
-        Some(DestinationDefinition {
-            parts: parts.into_iter().collect::<Option<_>>()?,
-            sticky: None,
-            mirror: None,
-        })
+        let parts = parts.into_iter().collect::<Option<_>>()?;
+        Some(DestinationDefinition { parts, ..DestinationDefinition::default() })
     }
 
     /// One upstream of several: its name or URL, or a table with that and a weight.

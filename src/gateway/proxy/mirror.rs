@@ -42,7 +42,7 @@ pub fn copy(
     wants_trailers: bool,
 ) {
     let (view, services) = (&context.view, &context.services);
-    if !mirror.is_chosen(view.turns[mirror.id()].next()) {
+    if !mirror.is_chosen(view.turns[mirror.id].next()) {
         return;
     }
     if body.size_hint().lower() > mirror.body_bytes_max as u64 {

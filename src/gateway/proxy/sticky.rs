@@ -25,7 +25,7 @@ pub fn upstream(
     headers: &HeaderMap,
     now: Instant,
 ) -> Option<UpstreamId> {
-    let mut upstreams = choice.parts().iter().map(|part| part.upstream);
+    let mut upstreams = choice.parts.iter().map(|part| part.upstream);
     upstreams.find(|upstream| {
         let pool = &view.pools[*upstream];
         named(pool, headers).is_some_and(|server| pool.is_usable(server, now))

@@ -334,7 +334,7 @@ impl Check<'_> {
             self.return_looks(limiter);
         }
         self.count();
-        if self.policies.tries() {
+        if self.policies.tries {
             self.compare();
         }
         // Only after admission, so that two requests with one key that arrive together are both charged, but none
@@ -460,7 +460,7 @@ impl Check<'_> {
                 continue;
             }
             let policy = self.policies.policy_of(charge);
-            let Some(candidate) = policy.tried().or(policy.replaces().map(|_| policy.id)) else { continue };
+            let Some(candidate) = policy.tried.or(policy.replaces().map(|_| policy.id)) else { continue };
             let denies = |of_candidate: bool| {
                 let own = self.charges.iter().zip(&self.decision.outcomes);
                 let mut own =

@@ -6,7 +6,7 @@ use super::errors::CompileErrors;
 use crate::counting::Policy;
 use crate::counting::candidate::CandidateOf;
 use crate::definition;
-use crate::error::DefinitionProblem;
+use crate::error::{DefinitionPlace, DefinitionProblem};
 use crate::route::RouteId;
 use limit::{PolicyId, Trial};
 
@@ -24,22 +24,22 @@ pub(super) fn join(
         definitions.iter().map(|policy| policy.name.as_str()).zip((0..).map(PolicyId::new)).collect();
     let mut candidates: HashMap<PolicyId, PolicyId> = HashMap::new();
     for (policy, id) in definitions.iter().zip((0..).map(PolicyId::new)) {
+        let errors = &mut errors.at(DefinitionPlace::Policy(id));
         let Some(replaces) = &policy.replaces else { continue };
         match replaced(id, definitions, &by_name, &candidates) {
-            Err(problem) => errors.policy(id, "replaces", problem),
+            Err(problem) => errors.add("replaces", problem),
             Ok(replaced) => {
                 candidates.insert(replaced, id);
                 link(policies, (id, replaced), replaces);
             }
         }
         if policy.shadow && replaces.rollout_ppm > 0 {
-            errors.policy(id, "rollout", DefinitionProblem::RolloutOfShadow);
+            errors.add("rollout", DefinitionProblem::RolloutOfShadow);
         }
     }
     check_routes(definitions, routes, (&by_name, &candidates), errors);
 }
 
-/// The policy that a candidate is to replace.
 fn replaced(
     id: PolicyId,
     definitions: &[definition::PolicyDefinition],
@@ -96,7 +96,7 @@ fn check_routes(
     errors: &mut CompileErrors,
 ) {
     for (route, id) in routes.iter().zip((0..).map(RouteId::new)) {
-        let mut tried = 0;
+        let (mut tried, errors) = (0, &mut errors.at(DefinitionPlace::Route(id)));
         for (number, name) in route.limits.iter().enumerate() {
             let Some(policy) = by_name.get(name.as_str()) else { continue };
             let replaces = definitions[policy.index()].replaces.as_ref();
@@ -106,7 +106,7 @@ fn check_routes(
                     name: name.clone(),
                     replaces: replaces.policy.clone(),
                 };
-                errors.route(id, format!("limit[{number}]"), problem);
+                errors.add(format!("limit[{number}]"), problem);
             }
             tried += usize::from(candidates.contains_key(policy));
             if tried == Trial::MAX + 1 {
@@ -114,13 +114,12 @@ fn check_routes(
                     what: "policies of one route that have a candidate",
                     max: Trial::MAX,
                 };
-                errors.route(id, format!("limit[{number}]"), problem);
+                errors.add(format!("limit[{number}]"), problem);
             }
         }
     }
 }
 
-/// The policies of a route, and their candidates.
 pub(super) fn with_candidates<'p>(
     own: &'p [PolicyId],
     policies: &'p [Policy],

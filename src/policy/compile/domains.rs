@@ -4,10 +4,10 @@
 use std::collections::{HashMap, HashSet};
 
 use super::candidates;
-use super::errors::{CompileErrors, check_names};
+use super::errors::{CompileErrors, PlaceErrors};
 use crate::counting::Policy;
 use crate::definition::{self, Dimension};
-use crate::error::DefinitionProblem;
+use crate::error::{DefinitionPlace, DefinitionProblem};
 use crate::matching::domain::definition::{
     DescriptorSlot, DomainDefinition as Written, EntryMatch, RuleDefinition as WrittenRule,
     VerdictDefinition as WrittenVerdict,
@@ -21,15 +21,13 @@ use crate::route::RouteId;
 use base::words::did_you_mean;
 use limit::{Algorithm, PolicyId, Quota, Trial};
 
-/// Compiles domains; the policies by the place of their definitions.
 pub(super) fn compile(
     domains: &[Written],
     policies: &[definition::PolicyDefinition],
     errors: &mut CompileErrors,
 ) -> Vec<CompiledDomain> {
-    check_names(domains.iter().map(|domain| &*domain.name).zip((0..).map(DomainId::new)), |id, problem| {
-        errors.domain(id, "name", problem);
-    });
+    let places = (0..).map(|id| DefinitionPlace::Domain(DomainId::new(id)));
+    errors.check_names(domains.iter().map(|domain| &*domain.name).zip(places));
     if domains.is_empty() {
         return Vec::new();
     }
@@ -37,7 +35,7 @@ pub(super) fn compile(
     domains
         .iter()
         .zip((0..).map(DomainId::new))
-        .map(|(domain, id)| domain_of(domain, id, &names, errors))
+        .map(|(domain, id)| domain_of(domain, &names, &mut errors.at(DefinitionPlace::Domain(id))))
         .collect()
 }
 
@@ -60,7 +58,7 @@ pub(super) fn check_routes(
             let Some(dimension) = of_entries.get(name.as_str()) else { continue };
             let problem =
                 DefinitionProblem::EntryOnRoute { name: name.clone(), dimension: dimension.clone() };
-            errors.route(id, format!("limit[{number}]"), problem);
+            errors.at(DefinitionPlace::Route(id)).add(format!("limit[{number}]"), problem);
         }
     }
 }
@@ -77,7 +75,6 @@ pub(super) fn link<'d>(domains: impl Iterator<Item = &'d mut CompiledDomain>, po
 struct DomainNames<'d> {
     policies: &'d [definition::PolicyDefinition],
     by_name: HashMap<&'d str, PolicyId>,
-    /// Policies that have a candidate.
     tried: HashSet<&'d str>,
 }
 
@@ -101,28 +98,23 @@ fn rule_key(rule: RuleId, key: &str) -> String {
     format!("descriptors[{}].{key}", rule.index())
 }
 
-fn domain_of(
-    domain: &Written,
-    id: DomainId,
-    names: &DomainNames<'_>,
-    errors: &mut CompileErrors,
-) -> CompiledDomain {
+fn domain_of(domain: &Written, names: &DomainNames<'_>, errors: &mut PlaceErrors<'_>) -> CompiledDomain {
     let mut tree = DomainTree::new();
     let named: Vec<&str> = domain.rules.iter().filter_map(|rule| rule.name.as_deref()).collect();
     let mut rules = Vec::with_capacity(domain.rules.len());
     for (rule, own) in domain.rules.iter().zip((0..).map(RuleId::new)) {
-        let mut wrong = |key: &str, problem| errors.domain(id, rule_key(own, key), problem);
+        let mut wrong = |key: &str, problem| errors.add(rule_key(own, key), problem);
         if let Err(problem) = plant(&mut tree, rule, own) {
             wrong("entries", problem);
         }
         for name in rule.instead_of.iter().filter(|name| !named.contains(&name.as_str())) {
-            let hint = did_you_mean(name, &named).map(|hint| format!("; {hint}")).unwrap_or_default();
-            wrong("instead-of", DefinitionProblem::UnknownRule { name: name.clone(), hint });
+            let problem = DefinitionProblem::UnknownRule { name: name.clone(), hint: hint(name, &named) };
+            wrong("instead-of", problem);
         }
         if let Some(own) = rule.name.as_ref().filter(|own| rule.instead_of.contains(own)) {
             wrong("instead-of", DefinitionProblem::InsteadOfItself { name: own.clone() });
         }
-        rules.push(rule_of(rule, (id, own), names, errors));
+        rules.push(rule_of(rule, own, names, errors));
     }
     tree.finish();
     CompiledDomain {
@@ -175,11 +167,11 @@ fn permuted<T, E>(
 
 fn rule_of(
     rule: &WrittenRule,
-    (domain, id): (DomainId, RuleId),
+    id: RuleId,
     names: &DomainNames<'_>,
-    errors: &mut CompileErrors,
+    errors: &mut PlaceErrors<'_>,
 ) -> CompiledRule {
-    let given = given_of(rule, (domain, id), errors);
+    let given = given_of(rule, id, errors);
     let (verdict, limits): (_, &[String]) = match &rule.verdict {
         WrittenVerdict::Limited(limits) => (RuleVerdict::Limited, limits),
         WrittenVerdict::Unlimited => (RuleVerdict::Unlimited, &[]),
@@ -189,7 +181,7 @@ fn rule_of(
     let mut tried = 0;
     for (index, name) in limits.iter().enumerate() {
         let key = rule_key(id, &format!("limit[{index}]"));
-        let mut wrong = |problem| errors.domain(domain, key.as_str(), problem);
+        let mut wrong = |problem| errors.add(key.as_str(), problem);
         let Some(&policy) = names.by_name.get(name.as_str()) else {
             wrong(DefinitionProblem::UnknownPolicy { name: name.clone() });
             continue;
@@ -220,7 +212,7 @@ fn rule_of(
     let is_known = policies.len() == limits.len();
     for (given, _) in rule.given.iter().filter(|(given, _)| is_known && !used(given)) {
         let problem = DefinitionProblem::GivenInVain { dimension: given.to_string() };
-        errors.domain(domain, rule_key(id, &format!("dimensions.{given}")), problem);
+        errors.add(rule_key(id, &format!("dimensions.{given}")), problem);
     }
     let tier =
         given.iter().find(|(given, _)| *given == DescriptorSlot::Tier).map(|(_, template)| template.clone());
@@ -245,8 +237,8 @@ fn rule_of(
 /// The templates of a rule. One that is wrong, or names an entry that the rule does not have, is reported.
 fn given_of(
     rule: &WrittenRule,
-    (domain, id): (DomainId, RuleId),
-    errors: &mut CompileErrors,
+    id: RuleId,
+    errors: &mut PlaceErrors<'_>,
 ) -> Vec<(DescriptorSlot, DescriptorTemplate)> {
     let keys = keys_of(rule);
     let mut all = Vec::with_capacity(rule.given.len());
@@ -255,13 +247,14 @@ fn given_of(
         let template = match DescriptorTemplate::parse(text) {
             Ok(template) => template,
             Err(error) => {
-                errors.domain(domain, key_of_given.as_str(), error);
+                errors.add(key_of_given.as_str(), error);
                 // Empty, so that no second error is about what it would have given.
                 DescriptorTemplate::default()
             }
         };
         for key in template.keys().filter(|key| !keys.contains(key)) {
-            errors.domain(domain, key_of_given.as_str(), unknown_entry(key, &keys));
+            let problem = DefinitionProblem::UnknownEntry { key: key.to_owned(), hint: hint(key, &keys) };
+            errors.add(key_of_given.as_str(), problem);
         }
         all.push((given.clone(), template));
     }
@@ -312,15 +305,10 @@ fn keys_of(rule: &WrittenRule) -> Vec<&str> {
     rule.entries.iter().map(|entry| entry.key.as_str()).collect()
 }
 
-fn unknown_entry(key: &str, keys: &[&str]) -> DefinitionProblem {
-    DefinitionProblem::UnknownEntry { key: key.to_owned(), hint: hint(key, keys) }
-}
-
 fn hint(key: &str, keys: &[&str]) -> String {
     did_you_mean(key, keys).map(|hint| format!("; {hint}")).unwrap_or_default()
 }
 
-/// Entries that a rule may have.
 const ENTRIES_MAX: usize = 32;
 /// Entries that may come in any order; no more, because each order is a branch of its own, 24 of four.
 const UNORDERED_MAX: usize = 4;

@@ -1,6 +1,5 @@
 //! What a table is compiled with beside its definitions, and how much it may hold.
 
-/// What a table needs beside the definitions.
 #[derive(Clone, Copy, Debug)]
 pub struct CompileOptions<'o> {
     /// Keys of limits are hashed under it. It stays the same after a reload, so that keys do.

@@ -3,14 +3,14 @@
 use std::collections::HashSet;
 use std::num::NonZeroU64;
 
-use super::errors::{CompileErrors, check_names};
+use super::errors::{CompileErrors, PlaceErrors};
 use super::options::{CompileOptions, DIMENSIONS_MAX, TIERS_MAX, WINDOWS_MAX};
 use crate::counting::exempt::Exemptions;
 use crate::counting::rules::{CostRule, CostRules, PolicyMatches, PolicyRules};
 use crate::counting::{self, PlannedQuota, Policy, RetryMemory, TierWindows, Tiers, Window};
 use crate::definition;
 use crate::definition::Dimension;
-use crate::error::DefinitionProblem;
+use crate::error::{DefinitionPlace, DefinitionProblem};
 use crate::keys::key::KeyMaker;
 use crate::matching::method::Methods;
 use crate::matching::pattern::Pattern;
@@ -21,9 +21,8 @@ pub(super) fn compile(
     options: &CompileOptions<'_>,
     errors: &mut CompileErrors,
 ) -> Vec<Option<Policy>> {
-    check_names(policies.iter().map(|policy| &*policy.name).zip((0..).map(PolicyId::new)), |id, problem| {
-        errors.policy(id, "name", problem);
-    });
+    let places = (0..).map(|id| DefinitionPlace::Policy(PolicyId::new(id)));
+    errors.check_names(policies.iter().map(|policy| &*policy.name).zip(places));
     let mut labels = HashSet::new();
     let numbered = policies.iter().zip((0..).map(PolicyId::new));
     numbered.map(|(policy, id)| policy_of(policy, id, options, &mut labels, errors)).collect()
@@ -36,14 +35,15 @@ fn policy_of(
     labels: &mut HashSet<String>,
     errors: &mut CompileErrors,
 ) -> Option<Policy> {
+    let errors = &mut errors.at(DefinitionPlace::Policy(id));
     for (dimension, by) in policy.by.iter().enumerate() {
         if policy.by[..dimension].contains(by) {
-            errors.policy(id, format!("by[{dimension}]"), DefinitionProblem::DimensionTwice);
+            errors.add(format!("by[{dimension}]"), DefinitionProblem::DimensionTwice);
         }
     }
     if policy.by.len() > DIMENSIONS_MAX {
         let problem = DefinitionProblem::TooMany { what: "dimensions", max: DIMENSIONS_MAX };
-        errors.policy(id, format!("by[{DIMENSIONS_MAX}]"), problem);
+        errors.add(format!("by[{DIMENSIONS_MAX}]"), problem);
         return None;
     }
     let tiers = policy.tiers.as_ref();
@@ -51,21 +51,16 @@ fn policy_of(
         .map_or(policy.windows.len(), |tiers| tiers.parts.iter().map(|part| part.windows).max().unwrap_or(0));
     if tiers.is_some_and(|tiers| tiers.parts.len() > TIERS_MAX) {
         let problem = DefinitionProblem::TooMany { what: "tiers", max: TIERS_MAX };
-        errors.policy(id, "limit[0]", problem);
+        errors.add("limit[0]", problem);
         return None;
     }
     if most > WINDOWS_MAX {
         let problem = DefinitionProblem::TooMany { what: "windows", max: WINDOWS_MAX };
-        errors.policy(id, format!("limit[{WINDOWS_MAX}]"), problem);
+        errors.add(format!("limit[{WINDOWS_MAX}]"), problem);
         return None;
     }
-    let path = match policy.matches.path.as_deref().map(Pattern::parse).transpose() {
-        Ok(path) => path,
-        Err(error) => {
-            errors.policy(id, "match.path", error);
-            None
-        }
-    };
+    let path = policy.matches.path.as_deref().map(Pattern::parse).transpose();
+    let path = path.map_err(|error| errors.add("match.path", error)).unwrap_or(None);
     let windows = windows_of(policy, labels);
     let count = u16::try_from(most).expect("checked against WINDOWS_MAX above");
     let (by, prefix) = (&policy.by, options.ipv6_prefix);
@@ -85,7 +80,7 @@ fn policy_of(
         when_down: policy.when_down,
         rules: PolicyRules {
             matches: PolicyMatches { methods: Methods::new(&policy.matches.methods), path },
-            cost: cost_of(policy, id, errors),
+            cost: cost_of(policy, errors),
             idempotency: policy.idempotency.as_ref().map(|idempotency| idempotency.header.clone()),
         },
         exempt: Exemptions::new(&policy.exempt),
@@ -176,15 +171,15 @@ fn anchored(quota: &Quota) -> Option<Box<[PlannedQuota]>> {
     Some((1..=31).map(|day| (quota.on_calendar(calendar.anchored(day)), None)).collect())
 }
 
-fn cost_of(policy: &definition::PolicyDefinition, id: PolicyId, errors: &mut CompileErrors) -> CostRules {
+fn cost_of(policy: &definition::PolicyDefinition, errors: &mut PlaceErrors<'_>) -> CostRules {
     let capacity = policy.windows.iter().map(Quota::capacity).min().unwrap_or(u64::MAX);
     let default = policy.cost.default.get();
     if default > capacity {
-        errors.policy(id, "cost.default", DefinitionProblem::CostAboveCapacity { cost: default, capacity });
+        errors.add("cost.default", DefinitionProblem::CostAboveCapacity { cost: default, capacity });
     }
     let max = policy.cost.max.map_or(capacity, NonZeroU64::get);
     if max > capacity {
-        errors.policy(id, "cost.max", DefinitionProblem::CostAboveCapacity { cost: max, capacity });
+        errors.add("cost.max", DefinitionProblem::CostAboveCapacity { cost: max, capacity });
     }
     let written = &policy.cost;
     let compiled = |rules: Vec<CostRule>| CostRules {
@@ -199,14 +194,14 @@ fn cost_of(policy: &definition::PolicyDefinition, id: PolicyId, errors: &mut Com
     let mut rules: Vec<CostRule> = Vec::new();
     for (method, path, units) in &policy.cost.rules {
         if *units > capacity {
-            errors.policy(id, "cost", DefinitionProblem::CostAboveCapacity { cost: *units, capacity });
+            errors.add("cost", DefinitionProblem::CostAboveCapacity { cost: *units, capacity });
         }
         match Pattern::parse(path) {
             Ok(path) => {
                 rules.push(CostRule { methods: Methods::new(method.as_slice()), path, units: *units })
             }
             Err(error) => {
-                errors.policy(id, "cost", error);
+                errors.add("cost", error);
                 return compiled(Vec::new());
             }
         }
@@ -214,7 +209,7 @@ fn cost_of(policy: &definition::PolicyDefinition, id: PolicyId, errors: &mut Com
         let same =
             |rule: &CostRule| rule.path.cmp_specific(&this.path).is_eq() && rule.methods == this.methods;
         if let Some(other) = earlier.iter().position(same) {
-            errors.policy(id, "cost", DefinitionProblem::CostTwice { other });
+            errors.add("cost", DefinitionProblem::CostTwice { other });
         }
     }
     // The most specific first, so that the first path that fits is the one that counts.

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use http::HeaderValue;
 use http::header::{CONTENT_TYPE, HOST};
 
-use super::errors::{CompileErrors, check_names};
+use super::errors::{CompileErrors, PlaceErrors};
 use super::options::CompileOptions;
 use crate::definition::{self, Dimension};
 use crate::destination::{
     Affinity, ChoiceId, Destination, Mirror, UpstreamChoice, UpstreamId, UpstreamShare,
 };
-use crate::error::DefinitionProblem;
+use crate::error::{DefinitionPlace, DefinitionProblem};
 use crate::matching::host::HostPattern;
 use crate::matching::method::Methods;
 use crate::matching::pattern::Pattern;
@@ -31,9 +31,8 @@ pub(super) fn compile(
     options: &CompileOptions<'_>,
     errors: &mut CompileErrors,
 ) -> Vec<Option<Route>> {
-    check_names(routes.iter().map(|route| &*route.name).zip((0..).map(RouteId::new)), |id, problem| {
-        errors.route(id, "name", problem);
-    });
+    let places = (0..).map(|id| DefinitionPlace::Route(RouteId::new(id)));
+    errors.check_names(routes.iter().map(|route| &*route.name).zip(places));
     let names = RouteNames {
         policies: policies.iter().map(|policy| &*policy.name).zip((0..).map(PolicyId::new)).collect(),
         upstreams: options.upstreams.iter().map(String::as_str).zip((0..).map(UpstreamId::new)).collect(),
@@ -61,15 +60,16 @@ fn route_of(
     names: &RouteNames<'_>,
     errors: &mut CompileErrors,
 ) -> Option<Route> {
-    let hosts = hosts_of(route, id, errors);
-    let pattern = Pattern::parse(&route.path).map_err(|error| errors.route(id, "path", error)).ok();
-    let headers = header_matches_of(route, id, errors);
-    let policies = limits_of(route, id, names, errors);
+    let errors = &mut errors.at(DefinitionPlace::Route(id));
+    let hosts = hosts_of(route, errors);
+    let pattern = Pattern::parse(&route.path).map_err(|error| errors.add("path", error)).ok();
+    let headers = header_matches_of(route, errors);
+    let policies = limits_of(route, names, errors);
     let methods = Methods::new(&route.methods);
-    let access = access_of(&route.access, &methods, id, names, errors);
+    let access = access_of(&route.access, &methods, names, errors);
     let (hosts, pattern) = (hosts?, pattern?);
-    let action = action_of(&route.action, id, &pattern, names, errors)?;
-    let mut changes = |changes, key| changes_of(changes, id, key, &pattern, errors);
+    let action = action_of(&route.action, &pattern, names, errors)?;
+    let mut changes = |changes, key| changes_of(changes, key, &pattern, errors);
     Some(Route {
         id,
         name: route.name.as_str().into(),
@@ -100,17 +100,13 @@ fn route_of(
     })
 }
 
-fn hosts_of(
-    route: &definition::RouteDefinition,
-    id: RouteId,
-    errors: &mut CompileErrors,
-) -> Option<Box<[HostPattern]>> {
+fn hosts_of(route: &definition::RouteDefinition, errors: &mut PlaceErrors<'_>) -> Option<Box<[HostPattern]>> {
     let mut hosts = Vec::new();
     for (number, text) in route.hosts.iter().enumerate() {
         match HostPattern::parse(text) {
             Ok(host) if hosts.contains(&host) => {}
             Ok(host) => hosts.push(host),
-            Err(error) => errors.route(id, format!("host[{number}]"), error),
+            Err(error) => errors.add(format!("host[{number}]"), error),
         }
     }
     (hosts.is_empty() == route.hosts.is_empty()).then(|| hosts.into())
@@ -118,8 +114,7 @@ fn hosts_of(
 
 fn header_matches_of(
     route: &definition::RouteDefinition,
-    id: RouteId,
-    errors: &mut CompileErrors,
+    errors: &mut PlaceErrors<'_>,
 ) -> Box<[HeaderMatch]> {
     let mut headers: Vec<HeaderMatch> = Vec::new();
     for header in &route.headers {
@@ -127,11 +122,11 @@ fn header_matches_of(
             Some(value) if header.name == HOST => match HostPattern::parse(value) {
                 Ok(HostPattern::Exact(host)) => Some(host.into_boxed_bytes()),
                 Ok(HostPattern::Wildcard(_)) => {
-                    errors.route(id, "match", DefinitionProblem::HostWildcard);
+                    errors.add("match", DefinitionProblem::HostWildcard);
                     continue;
                 }
                 Err(error) => {
-                    errors.route(id, "match", error);
+                    errors.add("match", error);
                     continue;
                 }
             },
@@ -148,7 +143,7 @@ fn header_matches_of(
             }
             Some(_) => {
                 let problem = DefinitionProblem::HeaderNeverMatches { name: header.name.to_string() };
-                errors.route(id, "match", problem);
+                errors.add("match", problem);
             }
         }
     }
@@ -157,9 +152,8 @@ fn header_matches_of(
 
 fn limits_of(
     route: &definition::RouteDefinition,
-    id: RouteId,
     names: &RouteNames<'_>,
-    errors: &mut CompileErrors,
+    errors: &mut PlaceErrors<'_>,
 ) -> Box<[PolicyId]> {
     let mut policies = Vec::new();
     for (number, name) in route.limits.iter().enumerate() {
@@ -171,7 +165,7 @@ fn limits_of(
             Some(_) => DefinitionProblem::PolicyTwice { name: name.clone() },
             None => DefinitionProblem::UnknownPolicy { name: name.clone() },
         };
-        errors.route(id, format!("limit[{number}]"), problem);
+        errors.add(format!("limit[{number}]"), problem);
     }
     policies.into()
 }
@@ -180,9 +174,8 @@ fn limits_of(
 fn access_of(
     access: &definition::AccessDefinition,
     methods: &Methods,
-    id: RouteId,
     names: &RouteNames<'_>,
-    errors: &mut CompileErrors,
+    errors: &mut PlaceErrors<'_>,
 ) -> RouteAccess {
     let mut auth = Vec::new();
     for (number, name) in access.auth.iter().enumerate() {
@@ -191,7 +184,7 @@ fn access_of(
             Some(_) => {}
             None => {
                 let problem = DefinitionProblem::UnknownAuth { name: name.clone() };
-                errors.route(id, format!("auth[{number}]"), problem);
+                errors.add(format!("auth[{number}]"), problem);
             }
         }
     }
@@ -205,19 +198,18 @@ fn access_of(
 
 fn action_of(
     action: &definition::ActionDefinition,
-    id: RouteId,
     pattern: &Pattern,
     names: &RouteNames<'_>,
-    errors: &mut CompileErrors,
+    errors: &mut PlaceErrors<'_>,
 ) -> Option<Action> {
     match action {
         definition::ActionDefinition::Forward { to, rewrite } => {
             let rewrite = rewrite.as_deref().map(|text| Rewrite::parse(text, pattern)).transpose();
-            let rewrite = rewrite.map_err(|error| errors.route(id, "rewrite", error));
-            let to = destination_of(to, id, pattern, names, errors);
+            let rewrite = rewrite.map_err(|error| errors.add("rewrite", error));
+            let to = destination_of(to, pattern, names, errors);
             Some(Action::Forward { to, rewrite: rewrite.unwrap_or(None) })
         }
-        definition::ActionDefinition::Respond(respond) => respond_of(respond, id, pattern, errors),
+        definition::ActionDefinition::Respond(respond) => respond_of(respond, pattern, errors),
         definition::ActionDefinition::Echo => Some(Action::Echo),
         definition::ActionDefinition::RedirectHttps(redirect) => {
             Some(Action::RedirectHttps(redirect.clone()))
@@ -225,7 +217,7 @@ fn action_of(
         definition::ActionDefinition::Redirect { to, status } => match Location::parse(to, pattern) {
             Ok(to) => Some(Action::Redirect { to, status: *status }),
             Err(error) => {
-                errors.route(id, "redirect", error);
+                errors.add("redirect", error);
                 None
             }
         },
@@ -234,26 +226,25 @@ fn action_of(
 
 fn respond_of(
     respond: &definition::RespondDefinition,
-    id: RouteId,
     pattern: &Pattern,
-    errors: &mut CompileErrors,
+    errors: &mut PlaceErrors<'_>,
 ) -> Option<Action> {
     let mut headers = Vec::with_capacity(respond.headers.len());
     for (name, text) in &respond.headers {
         if changes::is_framing(name) {
-            errors.route(id, "respond.headers", DefinitionProblem::FramingHeader { name: name.to_string() });
+            errors.add("respond.headers", DefinitionProblem::FramingHeader { name: name.to_string() });
             continue;
         }
         match HeaderTemplate::parse(text, pattern) {
             Ok(template) => headers.push((name.clone(), template)),
-            Err(error) => errors.route(id, "respond.headers", error),
+            Err(error) => errors.add("respond.headers", error),
         }
     }
     let kind = respond.headers.iter().find(|(name, _)| *name == CONTENT_TYPE);
     let body = match CompiledBody::parse(&respond.body, kind.map(|(_, text)| text.as_str()), pattern) {
         Ok(body) => body,
         Err(error) => {
-            errors.route(id, "respond.body", error);
+            errors.add("respond.body", error);
             return None;
         }
     };
@@ -269,10 +260,9 @@ const TEXT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
 fn destination_of(
     to: &definition::DestinationDefinition,
-    id: RouteId,
     pattern: &Pattern,
     names: &RouteNames<'_>,
-    errors: &mut CompileErrors,
+    errors: &mut PlaceErrors<'_>,
 ) -> Destination {
     let mut parts: Vec<UpstreamShare> = Vec::with_capacity(to.parts.len());
     for definition::WeightedUpstream { upstream: name, weight } in &to.parts {
@@ -285,17 +275,17 @@ fn destination_of(
             Some(_) => DefinitionProblem::UpstreamTwice { name: name.clone() },
             None => DefinitionProblem::UnknownUpstream { name: name.clone() },
         };
-        errors.route(id, "to", problem);
+        errors.add("to", problem);
     }
     if to.parts.iter().all(|part| part.weight == 0) {
-        errors.route(id, "to", DefinitionProblem::NoWeight);
+        errors.add("to", DefinitionProblem::NoWeight);
     }
     if let Some(Dimension::Param(name)) = &to.sticky
         && pattern.param(name).is_none()
     {
-        errors.route(id, "sticky", DefinitionProblem::ParamNotInPath { name: name.clone() });
+        errors.add("sticky", DefinitionProblem::ParamNotInPath { name: name.clone() });
     }
-    let mirror = to.mirror.as_ref().and_then(|mirror| mirror_of(mirror, &parts, id, names, errors));
+    let mirror = to.mirror.as_ref().and_then(|mirror| mirror_of(mirror, &parts, names, errors));
     // Where there is none any will do, because an error has been reported.
     let upstream = parts.first().map_or(UpstreamId::new(0), |part| part.upstream);
     let sticky = to.sticky.clone().map(|by| Affinity::new(by, names.ipv6_prefix));
@@ -309,9 +299,8 @@ fn destination_of(
 fn mirror_of(
     mirror: &definition::MirrorDefinition,
     parts: &[UpstreamShare],
-    id: RouteId,
     names: &RouteNames<'_>,
-    errors: &mut CompileErrors,
+    errors: &mut PlaceErrors<'_>,
 ) -> Option<Box<Mirror>> {
     let definition::MirrorDefinition { upstream: name, share_ppm, body_bytes_max } = mirror;
     let problem = match names.upstreams.get(name.as_str()) {
@@ -323,21 +312,20 @@ fn mirror_of(
         Some(_) => DefinitionProblem::MirrorIsUpstream { name: name.clone() },
         None => DefinitionProblem::UnknownUpstream { name: name.clone() },
     };
-    errors.route(id, "mirror", problem);
+    errors.add("mirror", problem);
     None
 }
 
 fn changes_of(
     written: &definition::HeaderChangesDefinition,
-    id: RouteId,
     key: &str,
     pattern: &Pattern,
-    errors: &mut CompileErrors,
+    errors: &mut PlaceErrors<'_>,
 ) -> HeaderChanges {
     let mut check = |change, name: &http::HeaderName| {
         if changes::is_framing(name) {
             let problem = DefinitionProblem::FramingHeader { name: name.to_string() };
-            errors.route(id, format!("{key}.{change}"), problem);
+            errors.add(format!("{key}.{change}"), problem);
         }
     };
     written.remove.iter().for_each(|name| check("remove", name));
@@ -354,7 +342,7 @@ fn changes_of(
                 .and_then(|made| if is_host(&made) { Ok(made) } else { Err(template::Error::NotHost) });
             template
                 .map(|template| (name.clone(), template))
-                .map_err(|error| errors.route(id, format!("{key}.{change}"), error))
+                .map_err(|error| errors.add(format!("{key}.{change}"), error))
                 .ok()
         });
         templates.collect()

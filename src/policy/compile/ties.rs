@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use http::HeaderName;
 
 use super::errors::CompileErrors;
-use crate::error::DefinitionProblem;
+use crate::error::{DefinitionPlace, DefinitionProblem};
 use crate::matching::tree::Tree;
 use crate::route::{HeaderMatch, Route};
 
@@ -31,7 +31,7 @@ pub(super) fn check(tree: &mut Tree, routes: &[Option<Route>], errors: &mut Comp
                     other_name: earlier.name.to_string(),
                     method_any: later.methods.is_any(),
                 };
-                errors.route(later.id, "path", problem);
+                errors.at(DefinitionPlace::Route(later.id)).add("path", problem);
             }
         }
     }
@@ -44,10 +44,8 @@ struct EarlierRoutes<'r> {
     groups: Vec<HeaderGroup<'r>>,
 }
 
-/// Routes that ask for the same headers.
 struct HeaderGroup<'r> {
     names: Names<'r>,
-    /// Their positions in the leaf.
     routes: Vec<usize>,
     /// Those by the values they ask for, in the order of the names.
     by_values: HashMap<Values<'r>, Vec<usize>>,

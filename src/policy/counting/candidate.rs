@@ -16,7 +16,6 @@ use limit::{PolicyId, Side, Trial};
 /// What makes a policy a candidate.
 #[derive(Clone, Debug)]
 pub struct CandidateOf {
-    /// The policy that it is to replace.
     pub policy: PolicyId,
     pub name: Box<str>,
     /// The share of the keys that it decides about, millionths.
@@ -26,7 +25,6 @@ pub struct CandidateOf {
 }
 
 impl CandidateOf {
-    /// For a candidate of this name.
     pub(crate) fn new(candidate: &str, (policy, name): (PolicyId, &str), rollout_ppm: u32) -> CandidateOf {
         let mut state = SipHasher13::new_with_keys(SEED.0, SEED.1);
         // With its length, so that no name and value together pass for another's.
@@ -47,11 +45,6 @@ impl Policy {
     /// What it is a candidate for, if it is one.
     pub fn replaces(&self) -> Option<&CandidateOf> {
         self.replaces.as_deref()
-    }
-
-    /// Its candidate, if it has one.
-    pub fn tried(&self) -> Option<PolicyId> {
-        self.tried
     }
 
     /// Whether what names a policy for a holder (an override, a reset) is for it: by its own name, or by that of the policy

@@ -6,12 +6,10 @@ use ipnet::IpNet;
 use subtle::ConstantTimeEq;
 
 use crate::definition::{Dimension, ExemptDefinition};
-use crate::keys::credential::push_value;
-use crate::keys::subject::{Encoded, Subject};
+use crate::keys::subject::{Encoded, Subject, push_value};
 use crate::networks::Networks;
 use crate::request::carried_address;
 
-/// The exemptions of one policy.
 #[derive(Clone, Debug)]
 pub(crate) struct Exemptions {
     networks: Networks,
@@ -62,7 +60,6 @@ impl Exemptions {
         [&self.consumers, &self.tenants, &self.tiers].iter().any(|names| !names.is_empty())
     }
 
-    /// The first entry that a subject matches.
     pub(super) fn entry(&self, subject: &impl Subject) -> Option<ExemptEntry<'_>> {
         let network = || {
             let address = subject.known_address()?;

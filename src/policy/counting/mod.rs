@@ -34,30 +34,21 @@ pub struct Policy {
     /// Its place in the table; [`Charge::policy`].
     pub id: PolicyId,
     pub name: Box<str>,
-    /// What clients know it by.
     pub shown_as: Box<str>,
-    /// Whether responses do not mention it.
     pub is_hidden: bool,
     pub by: Box<[Dimension]>,
     /// Its windows; [`Charge::window`] counts them. Those that still count by an algorithm of before come last.
     pub windows: Box<[Window]>,
-    /// What happens if a dimension is absent.
     pub missing: Missing,
-    /// Counted and reported, never rejected.
     pub shadow: bool,
-    /// Refused requests are counted too.
     pub count_denied: bool,
-    /// The penalty for clients that ignore `Retry-After`.
     pub penalty: Option<Penalty>,
-    /// The claim that says on which day the months of a client begin.
     pub anchor_claim: Option<Dimension>,
-    /// From when on one of its keys is hot, and what is done then.
     pub hot_keys: HotKeyRules,
     /// How much more than a window a fleet may admit, as a fraction of it. 0: nothing, so Redis decides every request.
     pub(super) overshoot: f64,
     pub(super) when_down: WhenDown,
     pub(super) rules: PolicyRules,
-    /// Whom it neither charges nor refuses.
     pub(super) exempt: Option<Box<Exemptions>>,
     pub(super) keys: KeyMaker,
     /// How many windows are its own, and not of before.
@@ -65,9 +56,9 @@ pub struct Policy {
     pub(super) idempotency: Option<RetryMemory>,
     pub(super) tiers: Option<Tiers>,
     pub(super) origin: LimitOrigin,
-    /// What it is a candidate for.
     pub(super) replaces: Option<Box<CandidateOf>>,
-    pub(super) tried: Option<PolicyId>,
+    /// Its candidate, if it has one.
+    pub tried: Option<PolicyId>,
 }
 
 #[derive(Clone, Debug)]
@@ -109,7 +100,6 @@ pub(super) struct Tiers {
     pub default: Range<usize>,
 }
 
-/// The windows of one tier, and how a fleet shares them.
 #[derive(Clone, Debug)]
 pub(super) struct TierWindows {
     pub tier: Box<str>,
@@ -126,7 +116,6 @@ impl Tiers {
     }
 }
 
-/// How a policy recognises a retry.
 #[derive(Clone, Debug)]
 pub(super) struct RetryMemory {
     /// One unit for as long as a key is remembered. If it is spent, the key has been seen.
@@ -139,7 +128,6 @@ pub(super) struct RetryMemory {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingDimension<'t> {
     pub policy: PolicyId,
-    /// What the request does not have.
     pub dimension: &'t Dimension,
 }
 
@@ -186,7 +174,6 @@ fn charge_on(
     }
 }
 
-/// Whether responses describe the window of a charge of this policy.
 pub fn is_shown(policy: &Policy, charge: &Charge) -> bool {
     !charge.shadow && !policy.is_hidden
 }
@@ -220,7 +207,7 @@ impl Policy {
         let holds = |window: &Window| {
             matches!(window.quota.algorithm(), Algorithm::LeakyBucket | Algorithm::Concurrency)
         };
-        self.reconciles_cost() || self.windows.iter().any(holds)
+        self.actual_cost().is_some() || self.windows.iter().any(holds)
     }
 
     /// The cost that the head of the answer states; `None` if it states none or the policy does not ask it.
@@ -228,12 +215,7 @@ impl Policy {
         self.rules.cost_in(answer)
     }
 
-    /// Whether costs are reconciled: the charge is an estimate until the cost is known.
-    pub fn reconciles_cost(&self) -> bool {
-        self.rules.cost.actual.is_some()
-    }
-
-    /// What tells the cost of a request that has been answered.
+    /// What tells the cost of a request that has been answered: until then its charge is an estimate.
     pub fn actual_cost(&self) -> Option<&Actual> {
         self.rules.cost.actual.as_ref()
     }
@@ -243,7 +225,6 @@ impl Policy {
         self.rules.cost_cut(units, &charge.quota)
     }
 
-    /// The paths of an answer whose numbers are its cost.
     pub(super) fn answer_paths(&self) -> &[JsonPath] {
         match &self.rules.cost.actual {
             Some(Actual::ResponseJson(paths)) => paths,
@@ -355,9 +336,7 @@ impl Policy {
     pub(super) fn counts(&self, subject: &impl Subject) -> bool {
         !self.windows_of(subject.tier()).is_empty() && subject.cost(&self.rules) > 0
     }
-}
 
-impl Policy {
     /// A charge of 0 units on each of its windows (of all tiers) for the key with these values, one for each of [`Policy::by`].
     /// `None` if their number differs, or a value for `ip` is not an address.
     pub fn look_at(&self, values: &[String]) -> Option<Vec<Charge>> {
@@ -390,7 +369,6 @@ impl Policy {
         Sharing::new(quota, self.overshoot, self.when_down)
     }
 
-    /// Where one of its windows was written.
     pub fn origin_of(&self, window: usize) -> LimitOrigin {
         self.part_of(window).map_or(self.origin, |part| part.origin)
     }
@@ -414,7 +392,6 @@ impl Policy {
         self.windows[window].quota.limit().get()
     }
 
-    /// The tier that a window belongs to, if windows depend on the identity's tier.
     pub fn tier_of(&self, window: usize) -> Option<&str> {
         self.part_of(window).map(|part| &*part.tier)
     }

@@ -7,7 +7,6 @@
 use crate::counting::{Policy, Window, item};
 use limit::{Algorithm, Charge, Quota, WhenDown};
 
-/// What makes a window one that goes on counting.
 #[derive(Clone, Debug)]
 pub(crate) struct OutgoingWindow {
     /// The window that it counts beside.
@@ -31,7 +30,6 @@ impl Policy {
         })
     }
 
-    /// Whether it counts by two algorithms.
     pub fn is_changing(&self) -> bool {
         self.windows.len() > self.own
     }
@@ -123,7 +121,6 @@ impl Policy {
         self.windows = own.map(|window| Window { before: None, ..window }).collect();
     }
 
-    /// When the first of its windows of before is over, if it has any.
     pub(crate) fn over_ns(&self) -> Option<u64> {
         let before = self.windows[self.own..].iter().filter_map(|window| window.outgoing.as_ref());
         before.map(|outgoing| outgoing.until_ns).min()

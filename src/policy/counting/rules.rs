@@ -15,7 +15,6 @@ use limit::Quota;
 pub struct PolicyRules {
     pub(crate) matches: PolicyMatches,
     pub(crate) cost: CostRules,
-    /// The field that carries an idempotency key.
     pub(crate) idempotency: Option<HeaderName>,
 }
 

@@ -15,12 +15,10 @@ pub struct PolicySelection<'t> {
     pub(crate) policies: &'t [Policy],
     /// Indices of those that decide.
     pub(crate) indices: &'t [PolicyId],
-    /// Whether one of them has an idempotency key.
     pub(crate) remembers: bool,
-    /// Whether one of them penalises clients.
     pub(crate) penalises: bool,
-    /// Whether one of them has a candidate, or counts by two algorithms.
-    pub(crate) tries: bool,
+    /// Whether one of them has a candidate, or counts by two algorithms, which are compared.
+    pub tries: bool,
 }
 
 /// The policies that exempt a subject, in the order in which they are asked.
@@ -41,13 +39,6 @@ impl<'t> PolicySelection<'t> {
         self.indices.is_empty()
     }
 
-    /// Whether one of them has a candidate, or counts by two algorithms, which are compared.
-    #[inline]
-    pub fn tries(&self) -> bool {
-        self.tries
-    }
-
-    /// The first of them, without its candidate.
     pub fn first(&self) -> Option<&'t Policy> {
         Some(&self.policies[self.indices.first()?.index()])
     }
@@ -102,7 +93,7 @@ impl<'t> PolicySelection<'t> {
             return self.charges(subject, out);
         }
         let asked = self.asked(subject, *trials);
-        *trials += self.indices.iter().filter(|index| self.policies[index.index()].tried().is_some()).count();
+        *trials += self.indices.iter().filter(|index| self.policies[index.index()].tried.is_some()).count();
         charge_all(asked, subject, out)
     }
 
@@ -126,7 +117,7 @@ impl<'t> PolicySelection<'t> {
     ) -> impl Iterator<Item = (&'t Policy, Option<Trial>)> {
         let sides = self.indices.iter().map(move |index| {
             let policy = &self.policies[index.index()];
-            let Some(candidate) = policy.tried() else { return [Some((policy, None)), None] };
+            let Some(candidate) = policy.tried else { return [Some((policy, None)), None] };
             trials += 1;
             let [decides, compared] = policy.sides(&self.policies[candidate.index()], trials - 1, subject);
             if trials > Trial::MAX { [Some(decides), None] } else { [Some(decides), Some(compared)] }

@@ -32,7 +32,6 @@ pub struct Shorthand {
     pub counted_as: Option<String>,
 }
 
-/// What is wrong with a limit, and where.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{problem}")]
 pub struct Error {
@@ -41,7 +40,6 @@ pub struct Error {
     pub problem: ShorthandProblem,
 }
 
-/// What is wrong with a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShorthandProblem {
     #[error("the limit is empty")]
@@ -52,22 +50,16 @@ pub enum ShorthandProblem {
     NoBurst,
     #[error("a limit must begin with a number of requests")]
     NoNumber,
-    /// A number beyond 64 bits, or a period beyond 500 years.
     #[error("this number is too large")]
     TooLarge,
-    /// A burst or a number of requests in flight with a point in it.
     #[error("this number must be whole")]
     Fraction,
-    /// A rate by the calendar with a point in it.
     #[error("a limit per {unit} must be whole")]
     CalendarFraction { unit: &'static str },
-    /// A rate that is less than half a unit in 86,400 periods.
     #[error("this rate rounds to nothing")]
     TooSlow,
-    /// A number with letters behind it.
     #[error("`{found}` is not part of a number")]
     Letters { found: String },
-    /// A word for no limit.
     #[error("`{found}` is not a limit")]
     Unlimited { found: String },
     #[error("a limit of 0 admits nothing")]
@@ -76,30 +68,24 @@ pub enum ShorthandProblem {
     ZeroBurst,
     #[error("a period cannot be 0")]
     ZeroPeriod,
-    /// Neither `/` nor `per`.
     #[error("the period of the limit is missing")]
     NoPeriod,
     #[error("`{found}` is not a unit of time")]
     UnknownUnit { found: String },
-    /// `2months`.
     #[error("a period of the calendar takes no number")]
     CalendarCount { unit: &'static str },
-    /// A word that belongs elsewhere or nowhere.
     #[error("`{found}` is not expected here")]
     Unexpected { found: String },
-    /// Another gateway's way to write a limit.
     #[error("{message}")]
     Foreign {
         message: String,
         /// The limit as it is written here, without what it counts by.
         meant: String,
     },
-    /// `by` with nothing behind it.
     #[error("what to count by is missing after `by`")]
     NoDimension,
     #[error("requests cannot be counted by `{found}`")]
     UnknownDimension { found: String },
-    /// `header:` with nothing behind it, or with what is no name.
     #[error("`{found}` does not name the {kind}")]
     DimensionName {
         found: String,
@@ -239,10 +225,8 @@ fn read(text: &str) -> Result<Shorthand, Error> {
     Ok(Shorthand { window, by, has_burst: burst.is_some(), counted_as })
 }
 
-/// A period as it is written.
 #[derive(Clone, Copy)]
 enum Period {
-    /// Nanoseconds.
     Fixed(NonZeroU64),
     Calendar(CalendarUnit),
 }
@@ -294,7 +278,6 @@ fn foreign(text: &str) -> Option<Error> {
     several(text).or_else(|| counted_per(text)).or_else(|| spelt_otherwise(text))
 }
 
-/// The same of several limits in one text.
 fn several(text: &str) -> Option<Error> {
     let alone = text.split(" by ").next().unwrap_or_default().trim_end();
     [alone, text].into_iter().find_map(|text| {
@@ -421,10 +404,8 @@ const FOREIGN_DIMENSIONS: [(&str, &str); 4] = [
 /// Units of time that are shorter than any period.
 const SHORT_UNITS: [&str; 5] = ["ms", "msec", "millisecond", "milliseconds", "us"];
 
-/// What others call no limit.
 const UNLIMITED: [&str; 6] = ["unlimited", "infinite", "infinity", "none", "no limit", "off"];
 
-/// What others call requests in flight.
 const CONCURRENT: [&str; 8] = [
     "inflight",
     "in-flight",
@@ -474,7 +455,6 @@ pub fn dimension_of_choice(text: &str) -> Result<Dimension, ShorthandProblem> {
     if text == "path" { Ok(Dimension::Path) } else { dimension(text) }
 }
 
-/// The text and how far it is read.
 struct ShorthandReader<'t> {
     text: &'t str,
     at: usize,

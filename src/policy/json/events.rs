@@ -27,7 +27,6 @@ struct EventFilter {
     names: SmallVec<[Finder<'static>; 1]>,
 }
 
-/// Where in a line it is.
 #[derive(Clone, Copy, Debug)]
 enum EventLine {
     /// At the beginning of the stream, behind so many bytes of a byte order mark.
@@ -151,5 +150,4 @@ impl EventFilter {
 /// A line's end and a blank line. Ends by returns alone are read byte by byte.
 const END_OF_EVENT: [&[u8]; 2] = [b"\n\n", b"\r\n\r\n"];
 const DATA: &[u8] = b"data";
-/// UTF-8's byte order mark.
 const MARK: &[u8] = b"\xef\xbb\xbf";

@@ -7,7 +7,6 @@ use super::number::{canonical, units};
 use super::path::JsonPath;
 use super::scanner::{JsonValue, Scanner};
 
-/// What was found of some fields.
 #[derive(Clone, Debug, Default)]
 pub struct JsonFields {
     paths: Arc<[JsonPath]>,
@@ -27,7 +26,6 @@ pub struct JsonField {
     pub units: Option<u64>,
 }
 
-/// What has come of one field so far.
 #[derive(Clone, Debug, Default)]
 struct FieldProgress {
     field: Option<JsonField>,
@@ -52,7 +50,6 @@ impl JsonFields {
         JsonFields { paths: Arc::clone(paths), values: values.collect() }
     }
 
-    /// The field at a path that was looked for.
     pub fn get(&self, path: &JsonPath) -> Option<&JsonField> {
         let index = self.paths.iter().position(|known| known == path)?;
         self.values.get(index)?.as_ref()

@@ -10,7 +10,6 @@ pub struct JsonPath {
     lists: Box<[u8]>,
 }
 
-/// Why a text is not a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PathError {
     /// Nothing stands before, between or behind its dots, or it has nothing but `*`.
@@ -19,10 +18,8 @@ pub enum PathError {
     /// It is written as for JSONPath, jq or a JSON Pointer.
     #[error("a path has no brackets, and does not begin with `$.` or `/`")]
     Foreign,
-    /// It is deeper than [`NAMES_MAX`].
     #[error("a path has at most {NAMES_MAX} names")]
     Deep,
-    /// A name is longer than [`NAME_BYTES_MAX`].
     #[error("a name has at most {NAME_BYTES_MAX} bytes")]
     Long,
 }
@@ -109,7 +106,6 @@ impl fmt::Display for JsonPath {
     }
 }
 
-/// The most names of a path.
 pub const NAMES_MAX: usize = 16;
 /// The longest name, bytes.
 pub const NAME_BYTES_MAX: usize = 128;

@@ -10,7 +10,6 @@ use smallvec::SmallVec;
 
 use super::path::JsonPath;
 
-/// What stands at a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonValue<'b> {
     /// The text of a number, which may be a wrong one: [`units`](super::units) tells.
@@ -20,16 +19,17 @@ pub enum JsonValue<'b> {
         /// It begins with a minus sign.
         is_negative: bool,
     },
-    /// A string, without its escapes.
     Text(&'b str),
-    /// `true`, `false` or `null`.
     Word(&'static str),
     /// The list that the first `*` of the path stands for begins,
     List,
     /// and ends.
     ListEnd,
     /// Of a path with `*`, the member of its name at this place begins in an object; again, if it had one already.
-    Member { place: usize, is_again: bool },
+    Member {
+        place: usize,
+        is_again: bool,
+    },
     /// Nothing that is read: an object, an array, a string that is too long or no text, or an object on the way that does
     /// not lead to the path's end.
     Nothing,
@@ -61,7 +61,6 @@ pub struct Scanner {
     high: Option<u16>,
 }
 
-/// How far along a path the scanner is.
 #[derive(Clone, Copy, Debug, Default)]
 struct PathProgress {
     /// How many of the open brackets it leads through, from the outermost.
@@ -74,23 +73,15 @@ struct PathProgress {
 
 #[derive(Clone, Copy, Debug)]
 enum ScannerState {
-    /// A value must come.
     Value,
-    /// The first value of an array, or its end.
     ValueOrEnd,
-    /// A name must come.
     Name,
-    /// The first name of an object, or its end.
     NameOrEnd,
-    /// The colon behind a name.
     Colon,
-    /// A comma, or the end of the innermost bracket.
     CommaOrEnd,
-    /// Inside a string.
     Text {
         is_name: bool,
     },
-    /// Behind a backslash of a string.
     Escape {
         is_name: bool,
     },

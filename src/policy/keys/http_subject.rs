@@ -12,15 +12,13 @@ use http::{HeaderMap, HeaderName};
 use crate::cookie;
 use crate::counting::rules::PolicyRules;
 use crate::definition::Dimension;
-use crate::keys::credential::push_value;
-use crate::keys::subject::{Encoded, Subject};
+use crate::keys::subject::{Encoded, Subject, push_value};
 use crate::percent;
 use crate::percent::Plus;
 use crate::query;
 use crate::request::{Params, RoutingFacts};
 use crate::route::RouteMatch;
 
-/// A request and the route that answers it.
 #[derive(Clone, Copy, Debug)]
 pub struct HttpSubject<'a> {
     pub route: &'a str,
@@ -29,7 +27,6 @@ pub struct HttpSubject<'a> {
 }
 
 impl<'a> HttpSubject<'a> {
-    /// The request that this route has taken.
     pub fn new(found: &'a RouteMatch<'a, 'a>, facts: &'a RoutingFacts<'a, 'a>) -> HttpSubject<'a> {
         HttpSubject { route: &found.route.name, params: found.params, facts }
     }

@@ -22,14 +22,12 @@ use std::net::IpAddr;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use crate::definition::{Dimension, Missing};
-use crate::keys::credential::push_value;
-use crate::keys::subject::{Encoded, Subject};
+use crate::keys::subject::{Encoded, Subject, push_value};
 use crate::matching::host;
 use crate::nat64::Nat64;
 use crate::request::counted_address;
 use limit::{Algorithm, Key};
 
-/// Makes the keys of one policy.
 #[derive(Clone, Debug)]
 pub struct KeyMaker {
     by: Box<[Dimension]>,
@@ -64,7 +62,6 @@ impl AlgorithmBits {
 
 const GOLDEN: u128 = 0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835;
 
-/// Why a subject has no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoKey {
     Skip,
@@ -177,7 +174,6 @@ impl KeyMaker {
         Key::new(state.finish128().as_u128())
     }
 
-    /// The address that counts as one client.
     pub(crate) fn client(&self, address: IpAddr) -> IpAddr {
         counted_address(self.nat64.carried(address), self.ipv6_prefix)
     }
@@ -190,7 +186,6 @@ impl KeyMaker {
     }
 }
 
-/// One value read back from an encoding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodedValue {
     /// Its bytes; of an address its octets, four or sixteen.

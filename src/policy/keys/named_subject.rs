@@ -17,7 +17,6 @@ use crate::keys::named_value;
 use crate::keys::subject::{Encoded, Subject};
 use base::identity::Identity;
 
-/// The values of a subject as they are written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SubjectValues {
     /// The values of all dimensions of the policy, in their order, with `:` between them.
@@ -36,13 +35,11 @@ pub struct NamedSubject {
     cost: Option<NonZeroU64>,
 }
 
-/// Why values make no subject of a policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubjectError {
     /// A key with more or fewer values than the policy has dimensions.
     #[error("the policy counts by {by}: give one value for each, joined by `:`")]
     Key { by: String },
-    /// A name that means nothing to this policy.
     #[error("the policy does not count by `{name}`, but by {by}")]
     Unknown { name: String, by: String },
     #[error("the policy counts by `{0}`, which is missing")]

@@ -8,9 +8,8 @@ use ipnet::IpNet;
 
 use crate::counting::shorthand;
 use crate::definition::Dimension;
-use crate::keys::credential::push_value;
 use crate::keys::naming::sounds_secret;
-use crate::keys::subject::Encoded;
+use crate::keys::subject::{Encoded, push_value};
 use crate::matching::host;
 use crate::nat64::Nat64;
 

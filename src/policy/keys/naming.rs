@@ -20,7 +20,6 @@ use crate::query;
 use crate::secret::{MASK, is_secret_name};
 use base::identity::NO_ADDRESS;
 
-/// How much of a client's address a name shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AddressDetail {
     /// All that the policy counts by.
@@ -40,7 +39,6 @@ pub struct KeyNaming {
     hasher: SipHasher13,
     /// Header fields that carry credentials, beside those whose name says so.
     headers: Box<[HeaderName]>,
-    /// The same of query parameters.
     parameters: Box<[Box<str>]>,
 }
 
@@ -121,7 +119,6 @@ impl KeyNaming {
         }
     }
 
-    /// The octets of an address, cut as configured.
     pub fn octets(&self, octets: &[u8]) -> String {
         match (<[u8; 4]>::try_from(octets), <[u8; 16]>::try_from(octets)) {
             (Ok(octets), _) => self.address(octets.into()),

@@ -6,7 +6,6 @@
 
 pub mod definition;
 pub(crate) mod descriptor_template;
-mod entry;
 mod subject;
 pub(crate) mod tree;
 
@@ -25,14 +24,15 @@ use descriptor_template::DescriptorTemplate;
 use limit::PolicyId;
 use tree::DomainTree;
 
-pub use entry::DescriptorEntry;
+pub use definition::DescriptorEntry;
 pub(crate) use subject::ADDRESSES;
 pub use subject::DescriptorSubject;
 
 #[derive(Clone, Debug)]
 pub struct CompiledDomain {
     pub(crate) name: Box<str>,
-    pub(crate) overrides: bool,
+    /// Whether a descriptor's own limit counts.
+    pub overrides: bool,
     pub(crate) rules: IdVec<RuleId, CompiledRule>,
     pub(crate) tree: DomainTree,
     /// Whether some rule counts instead of others.
@@ -83,11 +83,6 @@ pub enum DescriptorMatch<'d> {
 impl CompiledDomain {
     pub fn name(&self) -> &str {
         &self.name
-    }
-
-    /// Whether a descriptor's own limit counts.
-    pub fn allows_overrides(&self) -> bool {
-        self.overrides
     }
 
     /// Its rules, as they were written.

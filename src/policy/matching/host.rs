@@ -18,13 +18,10 @@ pub enum HostPattern {
     Wildcard(Box<str>),
 }
 
-/// What is wrong with a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Empty, or `*` alone.
     #[error("leave `host` out to match any host")]
     Any,
-    /// A star elsewhere than as the first label.
     #[error("`*` matches whole labels in front only: write `*.example.com`")]
     Star,
     #[error("a host must have neither scheme nor port: the listener decides those")]
@@ -35,7 +32,6 @@ pub enum Error {
     BeyondAscii(char),
     #[error("a host contains a blank or comma; list several as `host = [\"a.example\", \"b.example\"]`")]
     Several,
-    /// Two dots in a row, or one in front.
     #[error("a label of the host is empty; for all hosts below one write `*.example.com`")]
     EmptyLabel,
 }

@@ -51,10 +51,8 @@ pub enum Error {
     DotSegment { offset: usize, segment: String },
     #[error("`{segment}` never matches: {}", refused(*.error))]
     Refused { offset: usize, segment: String, error: path::Error },
-    /// `?` or `#`.
     #[error("`{found}` is not part of a path; write it as %{:02X} if a segment really holds it", *found as u32)]
     NotPath { offset: usize, found: char },
-    /// A parameter beside other text, or a brace that is none.
     #[error(
         "`{segment}`: a parameter must be a whole segment, `{{name}}`; only `{{*name}}` at the end may follow text"
     )]
@@ -67,7 +65,6 @@ pub enum Error {
         /// Whose way of writing it is.
         dialect: Dialect,
     },
-    /// A name that is no name.
     #[error(
         "`{segment}`: the name of a parameter has letters, digits, `_` and `-`, a letter or `_` first; write `{{{}}}` for \
          any one segment, or `{{*rest}}` at the end for all that follows: there are no regular expressions",
@@ -75,18 +72,11 @@ pub enum Error {
     )]
     ParamName { offset: usize, segment: String },
     #[error("the parameter `{name}` occurs twice in the path")]
-    ParamTwice {
-        /// The second one.
-        offset: usize,
-        name: String,
-    },
-    /// `{*rest}` before the end.
+    ParamTwice { offset: usize, name: String },
     #[error("`{{*{name}}}` matches everything that follows, so it must come last")]
     RestNotLast { offset: usize, name: String },
-    /// `%` without two hex digits.
     #[error("`%` must be followed by two hex digits; write %25 for a percent sign")]
     Percent { offset: usize },
-    /// More than [`SEGMENTS_MAX`] segments.
     #[error("a path pattern has at most {SEGMENTS_MAX} segments")]
     TooLong,
 }
@@ -235,7 +225,6 @@ impl Pattern {
         matching.count()
     }
 
-    /// Index of the segment that a parameter takes.
     pub fn param(&self, name: &str) -> Option<usize> {
         self.segments.iter().position(|segment| segment.param() == Some(name))
     }
@@ -270,7 +259,6 @@ impl Pattern {
 }
 
 impl PatternSegment {
-    /// The parameter's name, where it is one.
     fn param(&self) -> Option<&str> {
         match self {
             PatternSegment::Literal(_) => None,

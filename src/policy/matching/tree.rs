@@ -62,7 +62,6 @@ impl Tree {
         self.push()
     }
 
-    /// Adds a route under a root.
     pub fn insert(&mut self, root: u32, pattern: &Pattern, route: RouteId) {
         let mut node = root;
         for segment in pattern.segments() {

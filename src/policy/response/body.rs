@@ -62,7 +62,6 @@ impl CompiledBody {
         Ok(CompiledBody::Made(Template { parts: parts.into() }, ValueForm::of(content_type)))
     }
 
-    /// Claims of identities that it uses.
     pub(crate) fn claims(&self) -> impl Iterator<Item = &str> {
         let template = match self {
             CompiledBody::Fixed(_) => None,

@@ -57,12 +57,10 @@ impl HeaderChanges {
         self.remove.contains(name) || self.set.iter().any(|(set, _)| set == name)
     }
 
-    /// Claims of identities that its values use.
     pub(crate) fn claims(&self) -> impl Iterator<Item = &str> {
         self.set.iter().chain(&self.add).flat_map(|(_, template)| template.claims())
     }
 
-    /// Whether its values can be sent for this request.
     pub(crate) fn fit(&self, values: &TemplateValues<'_, '_>) -> Result<(), UnfitHeaderValue> {
         self.set.iter().chain(&self.add).try_for_each(|(_, template)| template.fits(values))
     }
@@ -102,7 +100,6 @@ impl HeaderChanges {
     }
 }
 
-/// Whether a request may have this `Host`.
 pub(crate) fn names_host(value: &HeaderValue) -> bool {
     value.to_str().is_ok_and(is_authority)
 }

@@ -3,7 +3,6 @@
 
 use crate::response::weight::weighted;
 
-/// A content coding that the gateway can apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coding {
     /// `zstd` (RFC 8878).
@@ -44,7 +43,6 @@ impl Coding {
         }
     }
 
-    /// The coding that a field names.
     pub fn named(name: &str) -> Option<Coding> {
         Coding::ALL.into_iter().find(|coding| coding.is(name))
     }
@@ -58,7 +56,6 @@ impl Coding {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Compress {
-    /// The media types that are compressed.
     pub types: Vec<MediaRange>,
     /// Shorter answers stay as they are. One whose length is not known in advance counts as long.
     pub min_bytes: u64,

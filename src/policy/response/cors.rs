@@ -13,7 +13,6 @@ use crate::definition;
 use crate::list_field::join_items;
 use crate::matching::method::Methods;
 
-/// The CORS rules of a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
     origins: Box<[AllowedOrigin]>,
@@ -34,7 +33,6 @@ enum AllowedOrigin {
     Wildcard(Box<str>, Box<str>),
 }
 
-/// What is wrong with an origin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("write an origin as scheme, host and, if it is not the default, port: `https://app.example.com`")]
 pub struct NotAnOrigin;
@@ -120,7 +118,6 @@ impl Cors {
         Some(if self.is_any() { STAR } else { origin.clone() })
     }
 
-    /// Whether answers are the same for every origin.
     fn is_any(&self) -> bool {
         self.origins.contains(&AllowedOrigin::Any)
     }

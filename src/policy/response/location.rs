@@ -47,7 +47,6 @@ impl Location {
         Ok(Location { template, keeps_query })
     }
 
-    /// Claims of identities that it uses.
     pub(crate) fn claims(&self) -> impl Iterator<Item = &str> {
         self.template.claims()
     }

@@ -30,7 +30,7 @@ fn span(
 ) -> FinishedSpan {
     let start = services.unix(event.request.started);
     let route = event.request.route.map(|route| &event.snapshot.table.routes()[route.index()]);
-    let pattern = route.map(|route| route.path().to_string()).unwrap_or_default();
+    let pattern = route.map(|route| route.pattern.to_string()).unwrap_or_default();
     let name = name(known_method(&event.request.method), &pattern);
     let mut span = FinishedSpan::new(trace_id, sampled, &name, (nanos(start), nanos(start + event.duration)));
     let error = error(event);

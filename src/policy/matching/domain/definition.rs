@@ -24,7 +24,7 @@ pub struct DomainDefinition {
 }
 
 /// What is done about some descriptors.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleDefinition {
     pub name: Option<String>,
     /// Names of rules that do not count where a request matches them beside this one.
@@ -42,6 +42,13 @@ pub struct RuleDefinition {
 pub struct EntryMatch {
     pub key: String,
     pub value: ValueMatch,
+}
+
+/// An entry of a descriptor, as another proxy sends it. Nothing is read into its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DescriptorEntry<'a> {
+    pub key: &'a str,
+    pub value: &'a str,
 }
 
 /// What the value of an entry must be.
@@ -70,16 +77,15 @@ impl ValueMatch {
 #[derive(Clone, Debug, PartialEq, Eq, derive_more::Display)]
 pub enum DescriptorSlot {
     Dimension(Dimension),
-    /// The tier whose windows apply.
     #[display("tier")]
     Tier,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum VerdictDefinition {
     /// These policies decide, at least one.
     Limited(Vec<String>),
     Unlimited,
-    /// None passes.
+    #[default]
     Denied,
 }

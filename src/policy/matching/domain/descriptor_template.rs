@@ -1,6 +1,6 @@
 //! Texts that a rule makes of a descriptor's entries: `{user_id}`, `shop-{shop}`.
 
-use super::entry::DescriptorEntry;
+use super::definition::DescriptorEntry;
 use crate::keys::subject::Encoded;
 
 /// A text with the values of entries in it.
@@ -19,10 +19,8 @@ enum DescriptorPiece {
 /// What is wrong with a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A brace that nothing closes, or that closes nothing.
     #[error("a brace has no counterpart; write the key of an entry in braces, for example `{{user_id}}`")]
     Brace,
-    /// Nothing between two braces.
     #[error("`{{}}` names no entry; write its key, for example `{{user_id}}`")]
     Nameless,
 }
@@ -53,7 +51,6 @@ impl DescriptorTemplate {
         Ok(DescriptorTemplate { parts: parts.into() })
     }
 
-    /// The keys of the entries in it.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             DescriptorPiece::Text(_) => None,

@@ -7,8 +7,8 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use super::CompiledRule;
+use super::definition::DescriptorEntry;
 use super::descriptor_template::{DescriptorTemplate, write_values};
-use super::entry::DescriptorEntry;
 use crate::counting::rules::PolicyRules;
 use crate::definition::Dimension;
 use crate::keys::named_subject::stand_in;
@@ -16,7 +16,6 @@ use crate::keys::subject::{Encoded, Subject};
 use crate::matching::host;
 use base::identity::Identity;
 
-/// A descriptor and the rule that it meets.
 #[derive(Clone, Debug)]
 pub struct DescriptorSubject<'a> {
     rule: &'a CompiledRule,

@@ -7,13 +7,11 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 
-use super::definition::{EntryMatch, RuleId, ValueMatch};
-use super::entry::DescriptorEntry;
+use super::definition::{DescriptorEntry, EntryMatch, RuleId, ValueMatch};
 
 /// Rules by the entries of descriptors.
 #[derive(Clone, Debug)]
 pub struct DomainTree {
-    /// The first is the root.
     nodes: Vec<DomainNode>,
     /// The most entries that a rule has.
     depth: usize,
@@ -24,7 +22,6 @@ pub struct DomainTree {
 struct DomainNode {
     /// By the key of the next entry.
     branches: HashMap<Box<str>, Branches>,
-    /// The rule for descriptors that end here.
     rule: Option<RuleId>,
 }
 
@@ -87,7 +84,6 @@ impl DomainTree {
         }
     }
 
-    /// The rule for a descriptor with these entries.
     pub fn find(&self, entries: &[DescriptorEntry<'_>]) -> Option<RuleId> {
         // Not walked, because a descriptor with more entries than any rule has meets none.
         if entries.len() > self.depth {
