@@ -157,16 +157,8 @@ impl HotKeys {
     }
 
     /// The same for the admin listener.
-    pub(crate) fn for_operators(&self) -> admin::HotKeysReader {
-        let keys = self.clone();
-        Box::new(move |asked| {
-            let keys = keys.clone();
-            Box::pin(async move { keys.shown(&asked).await })
-        })
-    }
-
-    async fn shown(&self, asked: &HotKeyFilter) -> admin::HotKeysShown {
-        let mut own = self.0.gathered.book().shown(asked);
+    pub(crate) async fn shown(self, asked: HotKeyFilter) -> admin::HotKeysShown {
+        let mut own = self.0.gathered.book().shown(&asked);
         for shown in &mut own {
             let NamedKey { key, policy, name, shard } = &*shown.key;
             shown.key = Arc::new(NamedKey::new(*key, policy, self.named_now(name), *shard));
@@ -175,7 +167,7 @@ impl HotKeys {
         let shards = own.iter().filter_map(|shown| shown.key.shard).map(|shard| (shard, shard_names(shard)));
         let shards = shards.filter_map(|(shard, name)| Some((shard, name?))).collect();
         // A fleet that does not answer in time is left out: what this node knows is shown at once.
-        let mut fleet = timeout(FLEET_WITHIN, self.of_fleet(asked)).await.ok().flatten();
+        let mut fleet = timeout(FLEET_WITHIN, self.of_fleet(&asked)).await.ok().flatten();
         let rows = fleet.iter_mut().flat_map(|(_, rows)| rows);
         rows.for_each(|row| row.name = self.named_now(&row.name));
         let is_in_force = |policy: &String| self.0.current.load().table.policy(policy).is_some();

@@ -40,7 +40,7 @@ pub(crate) struct ControlState {
 
 impl ControlState {
     /// Waits until this node has a version in force; `false` if nobody follows any more.
-    pub(super) async fn applied(&self, version: i64) -> bool {
+    pub(super) async fn applied(self: Arc<ControlState>, version: i64) -> bool {
         if self.in_force.subscribe().wait_for(|now| *now >= version).await.is_err() {
             return false;
         }

@@ -141,9 +141,8 @@ impl Usage {
 
     /// The minutes that were asked for: of the database, and of this node what it has not written yet.
     pub(super) async fn read(
-        &self,
-        database: &Database,
-        asked: &MinutesQuery,
+        self: Arc<Usage>,
+        (database, asked): (Database, MinutesQuery),
     ) -> Result<UsageMinutes, database::Error> {
         let now = UnixMinute::of(clock::unix());
         let first = UnixMinute(now.0.saturating_sub(asked.minutes.saturating_sub(1)));
@@ -255,8 +254,8 @@ mod tests {
     }
 
     /// What was admitted of Ann in each minute that is shown, the last one at the end.
-    async fn shown(usage: &Usage, database: &Database) -> Vec<u64> {
-        let minutes = usage.read(database, &of_ann()).await.expect("read");
+    async fn shown(usage: &Arc<Usage>, database: &Database) -> Vec<u64> {
+        let minutes = Arc::clone(usage).read((database.clone(), of_ann())).await.expect("read");
         let of_calls = minutes.policies.get("calls").cloned().unwrap_or_default();
         of_calls.into_values().map(|amount| amount.admitted).collect()
     }
@@ -264,7 +263,7 @@ mod tests {
     #[tokio::test]
     async fn a_minute_is_shown_once_before_and_after_it_is_written() {
         let (gathered, database) = (Arc::new(UsageCollector::new(10)), database("shown").await);
-        let usage = Usage::new(Arc::clone(&gathered));
+        let usage = Arc::new(Usage::new(Arc::clone(&gathered)));
         let now = UnixMinute::of(clock::unix());
         for (back, times) in [(20, 1), (2, 2), (1, 3), (0, 4)] {
             (0..times).for_each(|_| gathered.count(UnixMinute(now.0 - back), ANN, ONE));
@@ -282,7 +281,7 @@ mod tests {
     #[tokio::test]
     async fn no_write_waits_for_a_reader_that_the_database_keeps_waiting() {
         let (gathered, database) = (Arc::new(UsageCollector::new(10)), database("reader").await);
-        let usage = Usage::new(Arc::clone(&gathered));
+        let usage = Arc::new(Usage::new(Arc::clone(&gathered)));
         let now = UnixMinute::of(clock::unix());
         for (back, times) in [(2, 2), (1, 3)] {
             (0..times).for_each(|_| gathered.count(UnixMinute(now.0 - back), ANN, ONE));
@@ -298,7 +297,7 @@ mod tests {
     #[tokio::test]
     async fn minutes_wait_for_a_database_that_is_gone_and_too_many_are_counted_as_lost() {
         let (gathered, database) = (Arc::new(UsageCollector::new(10)), database("gone").await);
-        let usage = Usage::new(Arc::clone(&gathered));
+        let usage = Arc::new(Usage::new(Arc::clone(&gathered)));
         let now = UnixMinute::of(clock::unix());
         for back in (1..=(WAITING_MAX as u64 + 3)).rev() {
             gathered.count(UnixMinute(now.0 - back), ANN, ONE);

@@ -98,28 +98,18 @@ impl Control {
     /// What the admin listener changes things by.
     pub(super) fn for_operators(&self) -> admin::ControlPlane {
         let [opened, changed, applied, shown, checked, stuck] = [(); 6].map(|()| Arc::clone(&self.shared));
-        let minutes = self.usage.as_ref().map(|(usage, _)| Arc::clone(usage));
         admin::ControlPlane {
             database: Box::new(move || opened.opened.get().cloned()),
             writes: self.writes,
             changed: Box::new(move || changed.changed.notify_one()),
-            applied: Box::new(move |version| {
-                let shared = Arc::clone(&applied);
-                Box::pin(async move { shared.applied(version).await })
-            }),
-            check: Box::new(move |proposal| {
-                let (files, rows) =
-                    (checked.files.load_full(), checked.policies.borrow().rows.as_ref().clone());
-                Box::pin(policies::check(files, rows, proposal))
+            applied: admin::asked(applied, ControlState::applied),
+            check: admin::asked(checked, |shared, proposal| {
+                let (files, rows) = (shared.files.load_full(), Rows::clone(&shared.policies.borrow().rows));
+                policies::check(files, rows, proposal)
             }),
             sentence: Box::new(move || shown.status.sentence()),
             stuck: Box::new(move || stuck.status.stuck()),
-            minutes: minutes.map(|usage| -> admin::MinutesReader {
-                Box::new(move |database, asked| {
-                    let usage = Arc::clone(&usage);
-                    Box::pin(async move { usage.read(&database, &asked).await })
-                })
-            }),
+            minutes: self.usage.as_ref().map(|(usage, _)| admin::asked(Arc::clone(usage), Usage::read)),
         }
     }
 

@@ -35,10 +35,10 @@ enum Step<'t> {
 
 /// Decides checks in their order; what has to ask Redis asks at once and waits together.
 pub(super) async fn decide(
-    counts: &Counts,
-    asked: Vec<CheckQuestion>,
-    is_together: bool,
+    counts: Counts,
+    (asked, is_together): (Vec<CheckQuestion>, bool),
 ) -> Vec<CheckResult> {
+    let counts = &counts;
     let snapshot = counts.current.load_full();
     let table = &snapshot.table;
     let now = Clocks::now();

@@ -12,7 +12,8 @@ use limiter::{self, Reset};
 use policy::{NamedSubject, Subject};
 
 /// Carries over in Redis what a grant leaves spent, under the id of a reset that is not in force yet.
-pub(super) async fn grant(counts: &Counts, asked: UnitGrant) -> GrantOutcome {
+pub(super) async fn grant(counts: Counts, asked: UnitGrant) -> GrantOutcome {
+    let counts = &counts;
     let snapshot = counts.current.load_full();
     let Some(policy) = snapshot.table.policy(&asked.policy) else { return GrantOutcome::NoPolicy };
     let Some(subject) = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), (None, None)) else {

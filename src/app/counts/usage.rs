@@ -46,7 +46,8 @@ pub(super) fn names(counts: &Counts) -> NamesInForce {
 }
 
 /// The usage of policies by name, after one of them.
-pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUsage> {
+pub(super) async fn usage(counts: Counts, asked: UsageQuestion) -> Vec<PolicyUsage> {
+    let counts = &counts;
     let snapshot = counts.current.load_full();
     let table = &snapshot.table;
     let (now_ns, wall) = (clock::now_ns(), Time::now());

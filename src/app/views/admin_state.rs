@@ -58,11 +58,11 @@ fn keys(publisher: &Publisher) -> admin::KeyReader {
 }
 
 /// Explains requests.
-fn explanations(publisher: &Publisher) -> Box<dyn Fn(&admin::ExplainRequest) -> admin::Text + Send + Sync> {
+fn explanations(publisher: &Publisher) -> admin::Asked<admin::ExplainRequest, String> {
     let (current, text) = (Arc::clone(&publisher.current), Arc::clone(&publisher.text));
-    let limiter = Arc::clone(&publisher.process.limiter);
-    Box::new(move |request| {
-        let snapshot = current.load();
+    let known = (current, text, Arc::clone(&publisher.process.limiter));
+    admin::asked(known, |(current, text, limiter), request| async move {
+        let snapshot = current.load_full();
         let known = LimitSource::Gateway(&limiter);
         let names = snapshot.upstreams.iter().map(|live| live.config.name.as_str()).collect();
         let in_force = explain::InForce {
@@ -73,9 +73,8 @@ fn explanations(publisher: &Publisher) -> Box<dyn Fn(&admin::ExplainRequest) -> 
             listeners: &snapshot.listeners,
             upstreams: &names,
         };
-        let mut explained = explain::explain(&in_force, known, request, clock::now_ns());
+        let mut explained = explain::explain(&in_force, known, &request, clock::now_ns());
         explained.show_upstream(&snapshot.upstreams, clock::now_ns());
-        let limiter = Arc::clone(&limiter);
         // Made for each question, because it takes less time than to compare the request with every route, as is done
         // above.
         let gateway = json!({
@@ -83,12 +82,10 @@ fn explanations(publisher: &Publisher) -> Box<dyn Fn(&admin::ExplainRequest) -> 
             "generation": snapshot.generation + 1,
             "fingerprint": config::fingerprint(&text.load()),
         });
-        Box::pin(async move {
-            explained.decide(&limiter).await;
-            let mut shown = explained.to_json();
-            shown["gateway"] = gateway;
-            shown.to_string()
-        })
+        explained.decide(&limiter).await;
+        let mut shown = explained.to_json();
+        shown["gateway"] = gateway;
+        shown.to_string()
     })
 }
 

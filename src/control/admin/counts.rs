@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
-use std::pin::Pin;
 
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use super::refusal::AdminRefusal;
+use super::state::Asked;
 use crate::database::Time;
 use base::words;
 use limit::Quota;
@@ -20,25 +20,29 @@ use policy::{Policy, SubjectValues};
 #[derive(derive_more::Debug)]
 #[debug("LimitCounts({takes_time})")]
 pub struct LimitCounts {
-    /// Decides checks, as requests are decided.
-    pub check: Checks,
+    /// Decides checks, as requests are decided; if the second part is true, all of them are charged or none. Answers a
+    /// verdict for each.
+    pub check: Asked<(Vec<CheckQuestion>, bool), Vec<CheckResult>>,
     /// Whether a check may say at which time it is decided.
     pub takes_time: bool,
     /// What a consumer or a tenant has spent, a page of policies by name.
-    pub usage: Usage,
+    pub usage: Asked<UsageQuestion, Vec<PolicyUsage>>,
     /// Carries over in Redis what a grant leaves spent.
-    pub grant: Grants,
+    pub grant: Asked<UnitGrant, GrantOutcome>,
     /// Whether a policy of this name is in force, and counts by this dimension.
     pub counts_by: CountsBy,
     /// The translators whose clients count by their IPv4 addresses.
     pub nat64: Box<dyn Fn() -> Nat64 + Send + Sync>,
-    /// Whether a consumer of a tenant, or the tenant, is `blocked` or `unlimited`, and by which override.
+    /// Whether a consumer, of a tenant if one is named, or the tenant is `blocked` or `unlimited`, and by which override.
     pub standing: StandingReader,
     /// The names that are in force.
     pub names: Box<dyn Fn() -> NamesInForce + Send + Sync>,
     /// Says which keys use most of each policy. `None`: they are not watched.
-    pub hot_keys: Option<HotKeysReader>,
+    pub hot_keys: Option<Asked<hot_keys::HotKeyFilter, HotKeysShown>>,
 }
+
+pub type CountsBy = Box<dyn Fn(&str, &Dimension) -> bool + Send + Sync>;
+pub type StandingReader = Box<dyn Fn(&str, Option<&str>) -> Vec<(&'static str, String)> + Send + Sync>;
 
 impl LimitCounts {
     /// Refuses a name that is not in force, because it would be answered with nothing, which looks like an answer.
@@ -78,10 +82,6 @@ pub struct NamesInForce {
     pub tiers: Vec<String>,
 }
 
-/// Says which keys use most of each policy.
-pub type HotKeysReader =
-    Box<dyn Fn(hot_keys::HotKeyFilter) -> Pin<Box<dyn Future<Output = HotKeysShown> + Send>> + Send + Sync>;
-
 /// The keys that use most of each policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HotKeysShown {
@@ -94,22 +94,6 @@ pub struct HotKeysShown {
     /// does not answer.
     pub fleet: Option<(usize, Vec<hot_keys::FleetRow>)>,
 }
-
-/// Whether a policy counts by a dimension.
-pub type CountsBy = Box<dyn Fn(&str, &Dimension) -> bool + Send + Sync>;
-
-/// What an override makes of a consumer, of a tenant if one is named, whatever policies say: a word, and by which it is.
-pub type StandingReader = Box<dyn Fn(&str, Option<&str>) -> Vec<(&'static str, String)> + Send + Sync>;
-
-/// Decides checks; if the second argument is true, all of them are charged or none. Returns a verdict for each.
-pub type Checks = Box<
-    dyn Fn(Vec<CheckQuestion>, bool) -> Pin<Box<dyn Future<Output = Vec<CheckResult>> + Send>> + Send + Sync,
->;
-
-pub type Usage =
-    Box<dyn Fn(UsageQuestion) -> Pin<Box<dyn Future<Output = Vec<PolicyUsage>> + Send>> + Send + Sync>;
-
-pub type Grants = Box<dyn Fn(UnitGrant) -> Pin<Box<dyn Future<Output = GrantOutcome> + Send>> + Send + Sync>;
 
 /// Whose counts are asked for or changed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -212,7 +212,7 @@ async fn check(
     must_be_tiers(&state, &asked, is_together.is_some())?;
     may_spend(&state, &client, &asked)?;
     let decide = async {
-        let mut verdicts = (state.counts.check)(asked, is_together == Some(true)).await;
+        let mut verdicts = (state.counts.check)((asked, is_together == Some(true))).await;
         json!(match is_together {
             None => CheckAnswer::One(verdicts.pop().map(CheckVerdict::from).unwrap_or_default()),
             Some(_) => CheckAnswer::Many(CheckVerdicts {
@@ -244,7 +244,7 @@ async fn is_allowed(
     };
     may_spend(&state, &client, std::slice::from_ref(&asked))?;
     let decide = async {
-        let verdicts = (state.counts.check)(vec![asked], false).await;
+        let verdicts = (state.counts.check)((vec![asked], false)).await;
         verdicts.first().map_or(Value::Null, allowed)
     };
     let answer = answered(&state, &client, once, decide).await?;

@@ -190,7 +190,7 @@ async fn by_minute(state: &AdminState, asked: MinutesQuery) -> Result<UsageMinut
     let Some(control) = &state.control else { return Err(AdminRefusal::NoMinutes) };
     let Some(minutes) = &control.minutes else { return Err(AdminRefusal::NoMinutes) };
     let database = (control.database)().ok_or(AdminRefusal::NotReached)?;
-    Ok(minutes(database, asked).await?)
+    Ok(minutes((database, asked)).await?)
 }
 
 fn listed(minutes: &ByMinute) -> Vec<MinuteUsage> {

@@ -142,7 +142,7 @@ fn state(readiness: Readiness) -> AdminState {
             }
         }),
         counts: LimitCounts {
-            check: Box::new(|asked, _| {
+            check: Box::new(|(asked, _)| {
                 let verdict = |asked: &CheckQuestion| match asked.policy.as_str() {
                     "p" => CheckResult::Allowed { remaining: Some(1), reset_at: None, delay_seconds: 0.0 },
                     _ => CheckResult::Undecided("no policy of this name is in force".to_owned()),
