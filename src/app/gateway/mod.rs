@@ -347,7 +347,7 @@ async fn changed(policies: &mut Option<watch::Receiver<Policies>>) {
 /// over, or as the configuration says.
 fn memory_of(config: &Config, predecessor: Option<&Predecessor>) -> (usize, [u8; 16]) {
     let wanted = shared_tier::own_bytes_of(config);
-    let bytes = predecessor.map_or(wanted, |before| before.table_bytes);
+    let bytes = predecessor.map_or(wanted, |before| before.hello.table_bytes);
     if bytes != wanted {
         tracing::warn!(
             setting = "limits.memory",
@@ -355,7 +355,7 @@ fn memory_of(config: &Config, predecessor: Option<&Predecessor>) -> (usize, [u8;
         );
     }
     let salt = match predecessor {
-        Some(before) if config.redis.is_none() => before.salt,
+        Some(before) if config.redis.is_none() => before.hello.salt,
         _ => shared_tier::salt(config),
     };
     (bytes, salt)

@@ -164,8 +164,8 @@ impl Publisher {
     ) -> anyhow::Result<(Changes, Option<Predecessor>)> {
         if let Some(predecessor) = &predecessor {
             for upstream in &prepared.kept.upstreams {
-                upstream.recall(&predecessor.names);
-                upstream.recall_servers(&predecessor.servers);
+                upstream.recall(&predecessor.hello.names);
+                upstream.recall_servers(&predecessor.hello.servers);
             }
         }
         // Before anything changes, so that no request meets a new name without an answer.

@@ -33,11 +33,9 @@ use channel::Channel;
 use limiter::Limiter;
 use limiter::local;
 use limiter::local::Relative;
-pub(super) use messages::SocketDescription;
-pub(super) use messages::WITHIN_MAX;
-use messages::{Hello, VARIABLE, Word};
+pub(super) use messages::{Hello, SocketDescription, WITHIN_MAX};
+use messages::{VARIABLE, Word};
 pub(super) use spend_exchange::SpendExchange;
-use upstream::live::{RememberedAddress, RememberedServer};
 
 pub use predecessor::Predecessor;
 pub(super) use predecessor::find;
@@ -79,17 +77,11 @@ pub(super) struct PassedSocket {
 }
 
 pub(super) struct Handover {
-    pub(super) sockets: Vec<PassedSocket>,
+    pub(super) hello: Hello,
+    /// The sockets that it names.
+    pub(super) sockets: Vec<OwnedFd>,
     /// Whose states it takes over.
     pub(super) limiter: Arc<Limiter>,
-    /// What limiter keys are hashed with.
-    pub(super) salt: [u8; 16],
-    /// Memory of the table, bytes.
-    pub(super) table_bytes: usize,
-    /// Addresses of upstreams' servers.
-    pub(super) names: Vec<RememberedAddress>,
-    /// How their servers are.
-    pub(super) servers: Vec<RememberedServer>,
     /// How long the successor may take until it serves.
     pub(super) within: Duration,
     /// How long requests go on here after that.
@@ -229,18 +221,10 @@ impl Program {
 
 /// Gives a successor all that it needs, and waits until it serves. The second value is whether it has taken over the table.
 fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<(Channel, bool)> {
-    channel.send(&Hello {
-        states: local::FORMAT,
-        clock_ahead_ns: clock::ahead_ns(),
-        salt: handover.salt,
-        table_bytes: handover.table_bytes,
-        sockets: handover.sockets.iter().map(|given| given.described.clone()).collect(),
-        names: handover.names.clone(),
-        servers: handover.servers.clone(),
-    })?;
+    channel.send(&handover.hello)?;
     let stderr = io::stderr();
     let mut descriptors: Vec<BorrowedFd<'_>> = vec![stderr.as_fd()];
-    descriptors.extend(handover.sockets.iter().map(|given| given.socket.as_fd()));
+    descriptors.extend(handover.sockets.iter().map(AsFd::as_fd));
     channel.send_descriptors(&descriptors)?;
     let word: Word = channel.receive()?;
     let takes_over = word == (Word::Prepared { states: local::FORMAT });
