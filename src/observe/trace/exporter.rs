@@ -13,7 +13,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::attribute::Attributes;
 use super::config::Config;
 use super::message::Message;
-use super::otlp::{CollectorReply, Error, OtlpCollector};
+use super::otlp::OtlpCollector;
+use super::reply::{CollectorReply, Error};
 use super::span::FinishedSpan;
 use base::log_lines::Outage;
 use net::fetch::Connect;
@@ -87,8 +88,8 @@ impl Exporter {
 
     /// Spans go there from now on, from a node of this name. `None`: those that come are dropped.
     pub fn switch(&self, config: Option<&Config>, node: &str) {
-        let target = config.map(|config| {
-            Arc::new((OtlpCollector::new(config, &self.connect), resource(&config.service, node)))
+        let target = config.and_then(|config| {
+            Some(Arc::new((OtlpCollector::new(config, &self.connect)?, resource(&config.service, node))))
         });
         self.phase.send_modify(|phase| phase.target = target);
     }
