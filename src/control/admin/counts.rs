@@ -5,7 +5,7 @@ use std::num::NonZeroU64;
 
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::refusal::AdminRefusal;
 use super::state::Asked;
@@ -22,7 +22,7 @@ use policy::{Policy, SubjectValues};
 pub struct LimitCounts {
     /// Decides checks, as requests are decided; if the second part is true, all of them are charged or none. Answers a
     /// verdict for each.
-    pub check: Asked<(Vec<CheckQuestion>, bool), Vec<CheckResult>>,
+    pub check: Asked<(Vec<CheckQuestion>, bool), Vec<CheckVerdict>>,
     /// Whether a check may say at which time it is decided.
     pub takes_time: bool,
     /// What a consumer or a tenant has spent, a page of policies by name.
@@ -321,37 +321,67 @@ pub struct CheckQuestion {
     pub at: Option<Time>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub enum CheckResult {
-    /// The units are spent, or would be.
-    Allowed {
-        /// Units left of the window that has the least; `None`: no window counts this subject.
-        remaining: Option<u64>,
-        /// When that window is full again.
-        reset_at: Option<Time>,
-        /// How long the subject has to wait in a queue before it goes on; 0: not at all.
-        delay_seconds: f64,
-    },
-    Refused {
-        /// Units left of the window that refuses for the longest.
-        remaining: Option<u64>,
-        /// When that window is full again.
-        reset_at: Option<Time>,
-        /// Seconds until every window would admit it, and all that it is refused with, rounded up; `None`: one never does.
-        retry_after_seconds: Option<u64>,
-        /// Every window that refuses; none if it is refused with others that were asked together.
-        violated: Vec<ViolatedWindow>,
-        /// The block that refuses it, whatever its windows say.
-        blocked: Option<String>,
-    },
-    /// It cannot be decided: there is no such policy, or its values do not fit the policy.
-    Undecided(String),
+/// Whether a subject is admitted, and why.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Verdict", extend("examples" = [
+    json!({ "allowed": true, "remaining": 9, "reset_at": "2027-01-31T12:00:00.000000Z" }),
+    json!({ "allowed": false, "retry_after_seconds": 12, "violated": [{
+        "policy": "calls", "window": "calls", "limit": 100, "period_seconds": 60, "retry_after_seconds": 12,
+    }] }),
+]))]
+pub struct CheckVerdict {
+    pub allowed: bool,
+    /// Remaining units of the window with the least; `null` if no window counts this subject.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remaining: Option<Option<u64>>,
+    /// When that window resets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset_at: Option<Option<Time>>,
+    /// How long it has to wait in a queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_seconds: Option<f64>,
+    /// When to retry; `null`: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<Option<u64>>,
+    /// The windows that refuse; none if it is refused because of others in its request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub violated: Option<Vec<ViolatedWindow>>,
+    /// The block that refuses the subject: its id, author, end and reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<String>,
+    /// Why it cannot be decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Units left of the window that binds, and when it is full again: of a refusal the one that refuses for the longest.
+    #[serde(skip)]
+    pub binding: (Option<u64>, Option<Time>),
 }
 
-impl CheckResult {
-    /// Whether the subject may go on.
-    pub fn is_allowed(&self) -> bool {
-        matches!(self, CheckResult::Allowed { .. })
+impl CheckVerdict {
+    /// The units are spent, or would be.
+    pub fn allowed(binding: (Option<u64>, Option<Time>), delay_seconds: f64) -> CheckVerdict {
+        CheckVerdict {
+            allowed: true,
+            remaining: Some(binding.0),
+            reset_at: Some(binding.1),
+            delay_seconds: (delay_seconds > 0.0).then_some(delay_seconds),
+            binding,
+            ..CheckVerdict::default()
+        }
+    }
+
+    /// By these windows, for so many seconds; `None`: for ever.
+    pub fn refused(
+        binding: (Option<u64>, Option<Time>),
+        seconds: Option<u64>,
+        violated: Vec<ViolatedWindow>,
+    ) -> CheckVerdict {
+        let (retry_after_seconds, violated) = (Some(seconds), Some(violated));
+        CheckVerdict { retry_after_seconds, violated, binding, ..CheckVerdict::default() }
+    }
+
+    pub fn undecided(why: String) -> CheckVerdict {
+        CheckVerdict { error: Some(why), ..CheckVerdict::default() }
     }
 }
 

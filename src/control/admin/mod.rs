@@ -41,7 +41,7 @@ pub use api::reading::bodies;
 pub use config::{Config, NamedCertificate, OWN_TOKEN_NAME};
 pub use control::{ByMinute, ControlPlane, MinutesQuery, Proposal, UsageMinutes, Writes};
 pub use counts::{
-    CheckQuestion, CheckResult, CountHolder, CountSource, GrantOutcome, HotKeyUsage, HotKeysShown,
+    CheckQuestion, CheckVerdict, CountHolder, CountSource, GrantOutcome, HotKeyUsage, HotKeysShown,
     LimitCounts, NamesInForce, PenaltyShown, PolicyUsage, TierFrom, TierShown, UnitGrant, UsageQuestion,
     ViolatedWindow, WindowUsage,
 };
