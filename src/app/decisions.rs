@@ -197,7 +197,6 @@ fn event(sample: &DecisionSample) -> Option<DecisionEvent> {
     })
 }
 
-/// Samples of one transaction.
 const EVENTS_AT_ONCE: usize = 500;
 /// How often samples are written to the database.
 const RECORDED_EVERY: Duration = Duration::from_secs(1);

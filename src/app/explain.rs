@@ -104,7 +104,6 @@ pub struct InForce<'s> {
     pub client_ip: &'s ClientIp,
     /// The listeners, in the order of the configuration.
     pub listeners: &'s [ListenerConfig],
-    /// The names of the upstreams.
     pub upstreams: &'s IdVec<UpstreamId, &'s str>,
 }
 
@@ -261,7 +260,6 @@ impl RequestExplanation {
         self
     }
 
-    /// Lists the routes and what became of each.
     fn consider(&mut self, table: &RouteTable, facts: &RoutingFacts<'_, '_>, all: bool) {
         let considered = table.explain(facts);
         let shown = nearest::first(&considered, facts, if all { usize::MAX } else { ROUTES_SHOWN });

@@ -196,7 +196,6 @@ impl DnsAnswers {
 }
 
 impl HostAddresses {
-    /// One of which only endpoints are known.
     fn known(name: &str, endpoints: &[ServerEndpoint]) -> HostAddresses {
         let mut host = HostAddresses::default();
         for endpoint in endpoints {

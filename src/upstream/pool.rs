@@ -667,7 +667,6 @@ impl<B: Body + 'static> Pool<B> {
         self.upstream.health.succeeded(server, clock::now_ns);
     }
 
-    /// An exchange with this server is over.
     pub(super) fn exchange_over(&self, server: ServerIndex) {
         let exchanges = &self.servers[server].exchanges;
         exchanges.set(exchanges.get().saturating_sub(1));

@@ -30,7 +30,6 @@ impl ChangeHints {
         self.open.contains(&true)
     }
 
-    /// Whether hints of the database can be heard, and those of Redis.
     pub(super) fn are_open(&self) -> [bool; 2] {
         self.open
     }

@@ -25,7 +25,6 @@ use super::tables::Tables;
 /// go to another thread (rust-lang/rust#102211); of each by itself it can.
 type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Follows one database for the life of the process.
 pub(super) struct Follower {
     config: database::Config,
     events_kept: Duration,
@@ -118,7 +117,6 @@ impl Follower {
         })
     }
 
-    /// Opens the database, as often as it takes.
     fn open(&self) -> Step<'_, Database> {
         Box::pin(async move {
             loop {

@@ -39,7 +39,6 @@ pub(super) struct Usage {
     is_failing: AtomicBool,
 }
 
-/// One minute that is to be written.
 struct Batch {
     /// Under which it is written once.
     id: String,
@@ -189,7 +188,6 @@ impl Usage {
         Ok(minutes)
     }
 
-    /// Writes the families of usage by the minute.
     pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let help = "Minutes of usage that are not yet written to the control plane's database";
         families.gauge("usage_writes_waiting", help, self.waits.load(Ordering::Relaxed) as u64)?;

@@ -38,7 +38,6 @@ use minutes::Usage;
 use policies::Rows;
 use tables::Tables;
 
-/// The control plane of this process.
 pub(super) struct Control {
     shared: Arc<ControlState>,
     writes: Writes,
@@ -72,7 +71,6 @@ impl Control {
         Some(Control { shared, writes, following: tokio::spawn(follower.follow()), usage })
     }
 
-    /// The files that are in force.
     pub(super) fn files(&self) -> Arc<Files> {
         self.shared.files.load_full()
     }
@@ -89,7 +87,6 @@ impl Control {
         move || shared.opened.get().cloned()
     }
 
-    /// How this node stands to the database, in a sentence.
     pub(super) fn sentence(&self) -> Sentence {
         let shared = Arc::clone(&self.shared);
         Arc::new(move || shared.status.sentence())

@@ -228,7 +228,6 @@ fn by_version(rows: &[database::ResetRow]) -> impl Iterator<Item = &database::Re
     rows.into_iter()
 }
 
-/// A row as the limiter has it.
 fn of_reset(row: &database::ResetRow) -> Option<(Holder, Reset)> {
     let holder = resets::holder(&resets::of_row(row)?);
     Some((holder, Reset::new(&row.id, row.policy.as_deref(), row.version)))

@@ -16,7 +16,6 @@ use limiter::{Check, Limiter, Pending};
 use metrics::usage;
 use policy::{NamedSubject, PolicySelection, RouteTable, Subject};
 
-/// One check, ready to be decided.
 struct Ready<'t> {
     chosen: PolicySelection<'t>,
     subject: NamedSubject,
@@ -208,7 +207,6 @@ fn violated_of(table: &RouteTable, charge: &Charge, outcome: &Outcome, wall: Tim
     }
 }
 
-/// Gives back what an allowed check has spent.
 fn give_back(limiter: &Arc<Limiter>, step: &Step<'_>) {
     let Step::Decided(ready, check) = step else { return };
     for (index, charge) in check.charges.iter().enumerate() {

@@ -19,7 +19,6 @@ use policy::definition::Dimension;
 pub(super) use sources::{Clocks, Counts};
 
 impl Counts {
-    /// The same for the admin listener.
     pub(super) fn for_operators(&self) -> admin::LimitCounts {
         let named = self.clone();
         let (current, limiter) = (Arc::clone(&self.current), Arc::clone(&self.limiter));

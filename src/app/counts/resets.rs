@@ -65,7 +65,6 @@ pub(crate) fn carry(counts: &Counts, row: &database::ResetRow) {
     counts.limiter.inspect().carry(&charges, (&holder(&of), name), &reset, units, now_ns);
 }
 
-/// Whose counts a row resets.
 pub(crate) fn of_row(row: &database::ResetRow) -> Option<CountHolder> {
     let consumer = row.user_id.clone().map(CountHolder::Consumer);
     consumer.or_else(|| row.tenant_id.clone().map(CountHolder::Tenant))

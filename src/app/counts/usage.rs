@@ -27,7 +27,6 @@ struct Row<'t> {
     windows: usize,
 }
 
-/// The names that are in force.
 pub(super) fn names(counts: &Counts) -> NamesInForce {
     let snapshot = counts.current.load();
     let policies = || snapshot.table.policies_by_name();

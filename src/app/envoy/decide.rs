@@ -116,10 +116,8 @@ impl RateLimits for Decider {
     }
 }
 
-/// What is asked about.
 struct DescriptorCheck<'t> {
     parts: SmallVec<[CheckPart<'t, DescriptorSubject<'t>>; 2]>,
-    /// What was found for each descriptor.
     found: SmallVec<[RuleMatch; 4]>,
     /// The parts that are only looked at.
     looks: SmallVec<[u16; 1]>,

@@ -10,7 +10,6 @@ use limit::{Calendar, CalendarUnit, Charge, Outcome, TrialSet};
 use limiter::{Check, Limiter};
 use rls::{DescriptorStatus, HeaderValue, RateLimit, RateLimitCode, RateLimitResponse, RateLimitUnit};
 
-/// What was found for a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RuleMatch {
     /// It passes, and nothing is counted.
@@ -62,7 +61,6 @@ fn ok() -> DescriptorStatus {
 }
 
 impl Answer<'_> {
-    /// The answer to a check that is decided.
     pub(super) fn of(&self, found: &[RuleMatch], check: &Check<'_>) -> RateLimitResponse {
         let overall = if check.is_admitted() { RateLimitCode::Ok } else { RateLimitCode::OverLimit };
         let mut part = 0_u16;

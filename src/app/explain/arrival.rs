@@ -31,7 +31,6 @@ pub(super) struct RoutedRequest {
     pub(super) client: RequestClient,
     /// What servers could read in different ways in the path.
     pub(super) doubt: Option<path::Error>,
-    /// Whether the listener asks clients for certificates.
     pub(super) asks_certificate: bool,
     /// The length that the head announces.
     pub(super) body_bytes: u64,

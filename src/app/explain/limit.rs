@@ -33,7 +33,6 @@ pub(super) struct Limit {
     /// Units left after this request; `None` if no gateway and no Redis could be asked.
     pub(super) remaining: Option<u64>,
     pub(super) answer: Option<Answer>,
-    /// How long the request would be delayed, nanoseconds.
     pub(super) delay_ns: u64,
     pub(super) shadow: bool,
     /// What it is compared with, if its policy is in a trial.
@@ -51,11 +50,9 @@ pub(super) struct Limit {
     pub(super) charge: Charge,
     /// What this node would tell the charge; `None` if no gateway could be asked.
     pub(super) foretold: Option<Forecast>,
-    /// The answer of Redis, if it was asked.
     pub(super) redis: Option<RedisView>,
 }
 
-/// The other policy of a trial.
 #[derive(Debug)]
 pub(super) struct TrialPolicy {
     side: Side,
@@ -72,7 +69,6 @@ impl TrialPolicy {
         Some(TrialPolicy { side, is_candidate, other })
     }
 
-    /// For operators.
     pub(super) fn sentence(&self) -> String {
         let TrialPolicy { other, .. } = self;
         match (self.side, self.is_candidate) {

@@ -9,7 +9,6 @@ use base::identity::NO_ADDRESS;
 use gateway::service::config::ListenerConfig;
 use net::listening::Bind;
 
-/// The listener of an explained request.
 #[derive(Debug, Default)]
 pub(super) struct ChosenListener<'l> {
     pub(super) listener: Option<&'l ListenerConfig>,

@@ -234,7 +234,6 @@ impl RedisThread {
         Ok(RedisThread { runtime, stop, thread })
     }
 
-    /// Ends the thread and what runs there.
     fn end(self) {
         drop(self.stop);
         if self.thread.join().is_err() {

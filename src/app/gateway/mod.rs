@@ -311,7 +311,6 @@ impl Gateway {
     }
 }
 
-/// Begins to answer operators.
 fn serve_admin(
     opened: listening::OpenListener,
     state: Arc<admin::AdminState>,
@@ -332,7 +331,6 @@ enum Due {
     Files,
 }
 
-/// Waits until the policies of the database change.
 async fn changed(policies: &mut Option<watch::Receiver<Policies>>) {
     let has_changed = match policies {
         Some(policies) => policies.changed().await.is_ok(),
@@ -417,7 +415,6 @@ fn start_workers(
     Ok((shared, workers))
 }
 
-/// What every worker serves requests with.
 fn services(
     publisher: &Publisher,
     usage: Option<Arc<usage::UsageCollector>>,

@@ -45,7 +45,6 @@ impl Gateway {
         }
     }
 
-    /// What a successor is given.
     fn handover(&self) -> std::io::Result<Handover> {
         let mut passed = self.publisher.listeners.share()?;
         for serving in self.admin_serving.iter().chain(&self.grpc_serving) {

@@ -133,9 +133,7 @@ impl Fingerprint {
     }
 }
 
-/// Policies that are shown by name.
 const POLICIES_SHOWN: usize = 20;
-/// Routes that are shown by name.
 const ROUTES_SHOWN: usize = 20;
 /// Of counts that are this old the rate says nothing of now, nanoseconds.
 const STALE_NS: u64 = 5_000_000_000;

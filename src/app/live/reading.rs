@@ -25,10 +25,8 @@ pub(crate) struct Sources {
     pub(crate) redis: Option<Shards>,
 }
 
-/// The shards of Redis, as they are.
 pub(crate) type Shards = Arc<dyn Fn() -> Vec<Status> + Send + Sync>;
 
-/// How this node stands to its database.
 pub(crate) type Sentence = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// What was counted at a moment.

@@ -60,7 +60,6 @@ fn differing(when: &[bool], before: &Config, after: &Config) -> Vec<&'static str
     differs.map(|(name, ..)| *name).collect()
 }
 
-/// Whether two configurations differ in a setting.
 type Differ = fn(&Config, &Config) -> bool;
 
 /// A setting that takes effect at a start alone.

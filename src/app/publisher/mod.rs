@@ -55,7 +55,6 @@ pub(super) struct Process {
     pub(super) samples: Arc<SampleMemory>,
     /// Is switched when `[trace]` changes.
     pub(super) exporter: Arc<Exporter>,
-    /// One for each worker.
     pub(super) commands: Vec<Sender<WorkerCommand>>,
     /// What nodes of a fleet leave for each other, if this is one.
     pub(super) fleet_values: Option<Arc<dyn acme::FleetValues>>,
@@ -65,7 +64,6 @@ pub(super) struct Process {
 
 pub(super) struct Publisher {
     pub(super) process: Process,
-    /// The configuration in force.
     pub(super) config: Arc<Config>,
     /// The same as text, for the admin listener; follows every publication.
     pub(super) text: Arc<ArcSwap<String>>,

@@ -130,7 +130,6 @@ pub(crate) fn files<'f>(certs: &'f [CertificatePair], client_auth: Option<&'f Cl
     pairs.chain(clients.flatten()).collect()
 }
 
-/// The TLS side of a listener.
 #[derive(Default)]
 pub(crate) struct Tls {
     /// `None` if the listener has no certificates and speaks in the clear.

@@ -36,7 +36,6 @@ pub(crate) struct ListenerSockets {
     pub(crate) is_activated: bool,
 }
 
-/// A socket that nobody has taken.
 #[derive(Debug)]
 pub(crate) struct UnusedSocket {
     pub(crate) shown: String,
@@ -177,7 +176,6 @@ pub(crate) fn address(socket: &Socket) -> Option<String> {
     address.as_pathname().map(|path| format!("unix:{}", path.display()))
 }
 
-/// The first descriptor that systemd passes.
 const FIRST_DESCRIPTOR: u32 = 3;
 
 #[cfg(test)]

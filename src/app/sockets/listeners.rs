@@ -28,7 +28,6 @@ use net::listening::Bind;
 use net::tls;
 use net::unix_socket;
 
-/// The listeners in force by name.
 pub(crate) struct Listeners {
     open: HashMap<String, Open>,
     /// Sockets of systemd's that no listener has any more, by the name of the last that had them: kept, because systemd
@@ -323,7 +322,6 @@ impl Listeners {
         self.left_behind.clear();
     }
 
-    /// The bound address of a listener.
     pub(crate) fn address(&self, name: &str) -> Option<SocketAddr> {
         self.open.get(name).and_then(|open| open.addr)
     }

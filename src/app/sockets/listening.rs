@@ -25,7 +25,6 @@ pub(crate) enum Role {
     Grpc,
 }
 
-/// An open listener that is not served yet.
 pub(crate) struct OpenListener {
     role: Role,
     listener: BoundListener,

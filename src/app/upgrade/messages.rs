@@ -29,7 +29,6 @@ pub(crate) struct Hello {
     pub(crate) servers: Vec<RememberedServer>,
 }
 
-/// A listening socket that is passed on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SocketDescription {
     /// The listener's name; `admin` for the admin listener.

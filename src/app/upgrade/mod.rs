@@ -54,9 +54,7 @@ pub(super) struct Program {
 pub(super) enum Error {
     #[error("cannot start {}: {source}", .path.display())]
     Start {
-        /// The program that was to be started.
         path: PathBuf,
-        /// Why the system did not start it.
         source: io::Error,
     },
     /// It ended, or was ended.
@@ -70,7 +68,6 @@ pub(super) enum Error {
     },
 }
 
-/// A listening socket for a successor.
 pub(super) struct PassedSocket {
     pub(super) described: SocketDescription,
     pub(super) socket: OwnedFd,

@@ -25,7 +25,6 @@ enum NoUpgradeTarget {
         "is the first process of its container, which ends with it: start a new container with the new image instead"
     )]
     First,
-    /// It runs another program.
     #[error("is not a gateway: it runs {0}")]
     Foreign(String),
     /// It is a gateway that would die of the signal.

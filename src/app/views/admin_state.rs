@@ -45,7 +45,6 @@ pub(crate) fn state(
     }
 }
 
-/// Reads the page of a key.
 fn keys(publisher: &Publisher) -> admin::KeyReader {
     let (current, limiter) = (Arc::clone(&publisher.current), Arc::clone(&publisher.process.limiter));
     Box::new(move |policy, values, tenant| {
@@ -57,7 +56,6 @@ fn keys(publisher: &Publisher) -> admin::KeyReader {
     })
 }
 
-/// Explains requests.
 fn explanations(publisher: &Publisher) -> admin::Asked<admin::ExplainRequest, String> {
     let (current, text) = (Arc::clone(&publisher.current), Arc::clone(&publisher.text));
     let known = (current, text, Arc::clone(&publisher.process.limiter));

@@ -55,7 +55,6 @@ impl LastReload {
     }
 }
 
-/// Errors of a configuration that are named.
 const ERRORS_SHOWN: usize = 3;
 /// A sentence or two, not a file.
 const TEXT_BYTES_MAX: usize = 600;

@@ -51,7 +51,6 @@ enum AdminPhase {
 }
 
 impl AdminActivity {
-    /// The activity of a connection that was just accepted.
     pub(super) fn new(from: Option<IpAddr>) -> Arc<AdminActivity> {
         let since = Instant::now();
         let present = ActivityState {

@@ -69,7 +69,6 @@ pub(super) enum OpenTo {
 }
 
 impl Permit {
-    /// The role that this request needs.
     fn role_of(&self, request: &Request) -> AdminRole {
         let is_open = match self.open_to {
             OpenTo::Nobody => false,
@@ -151,7 +150,6 @@ pub(super) async fn pass(
     response
 }
 
-/// Marks the answer to a dry run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DryRunAnswer;
 

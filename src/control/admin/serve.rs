@@ -124,5 +124,4 @@ pub(super) async fn serve_within(
 
 /// Any file that always exists will do.
 const SPARE: &str = "/dev/null";
-/// The pause after `accept` has failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -129,7 +129,6 @@ impl Column for Map<String, Json> {
     }
 }
 
-/// All columns, for conditions to follow.
 pub(super) fn select<R: TableRow>() -> SqlQuery {
     SqlQuery::new(format!("SELECT {} FROM {}", R::COLUMNS, R::TABLE))
 }

@@ -73,7 +73,6 @@ impl RowKind {
         if self == RowKind::Reset { "usage" } else { self.word() }
     }
 
-    /// The kind of a word.
     pub(super) fn of(word: &str) -> Option<RowKind> {
         RowKind::WORDS.into_iter().find(|(_, known)| *known == word).map(|(kind, _)| kind)
     }
@@ -292,5 +291,4 @@ async fn is_audited(database: &Database, id: &str, within: Duration) -> Result<b
 /// The most that a change takes until it is committed. What is left of [`CALL_MAX`] is for finding out whether it was.
 const WRITE_MAX: Duration = Duration::from_secs(3);
 const ASK_AGAIN: Duration = Duration::from_millis(50);
-/// How long an idempotency key is known.
 pub(super) const ONCE_KEPT: Duration = Duration::from_secs(24 * 3_600);

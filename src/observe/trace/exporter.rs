@@ -54,7 +54,6 @@ pub struct Exporter {
     task: JoinHandle<()>,
 }
 
-/// What the task is to do.
 #[derive(Clone, Default)]
 struct ExporterPhase {
     /// Where spans go, and what says whose they are. `None`: they are dropped.
@@ -109,7 +108,6 @@ struct SpanSender {
     spans: mpsc::Receiver<FinishedSpan>,
     phase: watch::Receiver<ExporterPhase>,
     metrics: metrics::SpanCounters,
-    /// Spans that found no room in the queue, until the log has said so.
     crowded_out: Arc<AtomicU64>,
     /// `None`: the last batch went well.
     failing: Option<ExportFailure>,

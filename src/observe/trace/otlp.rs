@@ -39,7 +39,6 @@ impl OtlpCollector {
         })
     }
 
-    /// Sends a batch; returns what the collector says of it.
     pub(super) async fn send(&self, batch: &Bytes) -> Result<CollectorReply, Error> {
         let (kind, body) = match self.protocol {
             OtlpProtocol::Http => ("application/x-protobuf", batch.clone()),

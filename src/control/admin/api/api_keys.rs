@@ -184,7 +184,6 @@ fn is_prefix(text: &str) -> bool {
     (1..=DIGEST_DIGITS).contains(&text.len()) && text.bytes().all(is_digit)
 }
 
-/// Reads an API key to be made.
 pub(super) fn new_key(mut fields: BodyFields, digest: String, now: Time) -> Result<NewApiKey, AdminRefusal> {
     fields.exclude_each_other(&["duration", "expires-at"]);
     let claims = fields.get("claims").and_then(Value::as_object);

@@ -92,7 +92,6 @@ impl ChangeRequest {
         Some(format!("this tier is new, and no client has it until it is assigned{near}{others}"))
     }
 
-    /// Answers what would become of a row.
     pub(in crate::admin) fn dry_run<R: TableRow>(&self, old: Option<R>, new: Value) -> Answer {
         self.check_version(old.as_ref().map(R::version))?;
         Ok(answer::dry_run(json!(old), new))

@@ -331,12 +331,10 @@ fn asked(mut fields: BodyFields, takes_time: bool) -> Result<(Vec<CheckQuestion>
     if flaws.is_empty() { Ok((checks, is_many.then_some(all_or_nothing == Some(true)))) } else { Err(flaws) }
 }
 
-/// The fields of a single check.
 const OF_ONE: [&str; 7] = ["policy", "key", "dimensions", "tier", "cost", "dry", "now"];
 const CHECKS_MAX: usize = 1_000;
 /// The most that a request may cost in gateway.toml, too.
 const COST_MAX: u64 = 1_000_000_000;
 /// As many as a policy may count by, and those that it does not count by.
 const DIMENSIONS_MAX: usize = 20;
-/// Mistakes of one body that are listed.
 const FLAWS_MAX: usize = 16;

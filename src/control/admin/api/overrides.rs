@@ -273,7 +273,6 @@ async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answe
     change.delete::<OverrideRow>(&id, not_found(&id)).await
 }
 
-/// The page of overrides that a query asks for.
 pub(super) async fn page(
     rows: RowReader,
     listed: OverrideQuery,
@@ -291,7 +290,6 @@ pub(super) async fn page(
     rows.page(&listed.page, read, |row| row.id.clone()).await
 }
 
-/// Reads an override to be made.
 pub(super) fn new_override(mut fields: BodyFields, now: Time) -> Result<NewOverride, AdminRefusal> {
     NAMES.check(&mut fields);
     fields.read::<OverrideBody>().map_err(AdminRefusal::Invalid)?.made(now)
@@ -429,7 +427,6 @@ pub(super) fn in_the_future(end: Option<Time>, now: Time) -> Result<(), AdminRef
     }
 }
 
-/// The word and the number of a kind.
 pub(super) fn words(kind: OverrideKind) -> (&'static str, Value) {
     match kind {
         OverrideKind::Absolute(limit) => ("absolute", limit.into()),

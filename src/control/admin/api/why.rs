@@ -196,7 +196,6 @@ fn nodes(nodes: Option<FleetNodes>, usage: &[PolicyUsage]) -> Line {
     ("nodes", said)
 }
 
-/// What is left of each window.
 fn limits(about: &'static str, usage: &[PolicyUsage]) -> Vec<Line> {
     let mut lines: Vec<Line> = usage
         .iter()
@@ -244,7 +243,6 @@ fn limits(about: &'static str, usage: &[PolicyUsage]) -> Vec<Line> {
     lines
 }
 
-/// Whose limit it is, if it depends on a tier.
 fn tier(policy: &PolicyUsage) -> String {
     let Some(tier) = &policy.tier else { return String::new() };
     let from = match tier.from {

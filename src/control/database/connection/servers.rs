@@ -23,7 +23,6 @@ pub(in crate::database) struct DatabaseServers {
     last: AtomicUsize,
 }
 
-/// A connection to one of them.
 pub(in crate::database) struct PostgresConnection {
     pub(in crate::database) connection: PgConnection,
     /// Whether it was taken because no other answers: it can only be read.

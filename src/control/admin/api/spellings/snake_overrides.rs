@@ -183,7 +183,6 @@ fn shown(row: OverrideRow) -> SnakeOverride {
     }
 }
 
-/// Reads an override to be made.
 pub(in crate::admin::api) fn new_override(
     mut fields: BodyFields,
     now: Time,
