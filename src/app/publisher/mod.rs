@@ -62,11 +62,17 @@ pub(super) struct Process {
     pub(super) salt: [u8; 16],
 }
 
+/// The configuration in force as text, for the admin listener; follows every publication.
+#[derive(Debug, Default)]
+pub(super) struct EffectiveText {
+    pub(super) text: String,
+    pub(super) fingerprint: String,
+}
+
 pub(super) struct Publisher {
     pub(super) process: Process,
     pub(super) config: Arc<Config>,
-    /// The same as text, for the admin listener; follows every publication.
-    pub(super) text: Arc<ArcSwap<String>>,
+    pub(super) text: Arc<ArcSwap<EffectiveText>>,
     /// The snapshot in force; follows every publication.
     pub(super) current: Arc<ArcSwap<Snapshot>>,
     kept: ReusedParts,
@@ -244,9 +250,10 @@ impl Publisher {
                      decides"
                 );
             }
+            let text = config.effective();
             Publication {
                 changes: Changes::between(&before, &config),
-                text: config.effective(),
+                text: EffectiveText { fingerprint: config::fingerprint(&text), text },
                 snapshot: snapshot::snapshot(&config, table, &kept, generation, (&limiter, &metrics), &salt),
             }
         });
@@ -301,7 +308,7 @@ const SERVERS_MAX: usize = 2_000;
 
 struct Publication {
     snapshot: Snapshot,
-    text: String,
+    text: EffectiveText,
     changes: Changes,
 }
 

@@ -28,8 +28,8 @@ pub(crate) fn state(
     admin::AdminState {
         metrics: Arc::clone(&counts.metrics),
         readiness: live.readiness.clone(),
-        config: Box::new(move || text.load().to_string()),
-        policy: Box::new(move |name| config::policy_of(&policies.load(), name)),
+        config: Box::new(move || text.load().text.clone()),
+        policy: Box::new(move |name| config::policy_of(&policies.load().text, name)),
         upstreams: Box::new(move || {
             upstreams::shown(&upstreams.load().upstreams, clock::now_ns()).to_string()
         }),
@@ -73,12 +73,10 @@ fn explanations(publisher: &Publisher) -> admin::Asked<admin::ExplainRequest, St
         };
         let mut explained = explain::explain(&in_force, known, &request, clock::now_ns());
         explained.show_upstream(&snapshot.upstreams, clock::now_ns());
-        // Made for each question, because it takes less time than to compare the request with every route, as is done
-        // above.
         let gateway = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "generation": snapshot.generation + 1,
-            "fingerprint": config::fingerprint(&text.load()),
+            "fingerprint": text.load().fingerprint,
         });
         explained.decide(&limiter).await;
         let mut shown = explained.to_json();
