@@ -198,9 +198,7 @@ fn event(sample: &DecisionSample) -> Option<DecisionEvent> {
 }
 
 const EVENTS_AT_ONCE: usize = 500;
-/// How often samples are written to the database.
 const RECORDED_EVERY: Duration = Duration::from_secs(1);
-/// How long a stop waits for the last ones.
 const LAST_WRITE: Duration = Duration::from_secs(1);
 /// How often samples are written on.
 const EVERY: Duration = Duration::from_millis(200);

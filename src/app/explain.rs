@@ -79,7 +79,6 @@ pub struct RequestExplanation {
     servers: Vec<String>,
     /// Routes and their verdicts, the nearest first.
     considered: Vec<(String, String)>,
-    /// How many routes are not in `considered`.
     hidden: usize,
     limits: Vec<Limit>,
     /// The policies that exempt it, and the entry that each has for it.
@@ -254,7 +253,6 @@ fn mirrored(mirror: &Mirror) -> String {
 }
 
 impl RequestExplanation {
-    /// The request is refused, whatever its limits say.
     fn refused(mut self, refusal: &Refusal) -> RequestExplanation {
         self.refused = Some(status_and_detail(refusal));
         self
@@ -575,7 +573,6 @@ fn without_secrets(shown: serde_json::Value) -> serde_json::Value {
     }
 }
 
-/// What is said of the route that takes a request.
 const ANSWERS: &str = "answers";
 /// Follows what authentication says where nobody can be asked about the limits, which come first.
 const LIMITS_UNKNOWN: &str = "; 429 if a limit is used up, which only a running gateway knows";

@@ -67,7 +67,6 @@ impl HotKeys {
         }))
     }
 
-    /// Where workers leave what they count.
     pub(crate) fn gathered(&self) -> Arc<KeyCollector> {
         Arc::clone(&self.0.gathered)
     }
@@ -81,7 +80,6 @@ impl HotKeys {
         self.0.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gathers each second, without end.
     pub(crate) async fn follow(self) {
         // Half a second after each began the workers have left what they counted before it.
         let into = Duration::from_nanos(clock::unix().subsec_nanos().into());
@@ -145,7 +143,6 @@ impl HotKeys {
         self.0.current.load().naming.cut_again(name)
     }
 
-    /// Leaves a minute for the other nodes.
     async fn write(&self, minute: u64, rows: &[u8]) {
         let Some((values, node)) = &self.0.fleet else { return };
         let name = note(minute);
@@ -242,7 +239,6 @@ fn note(minute: u64) -> String {
 const KEPT: Duration = Duration::from_secs(62 * 60);
 /// How long a write may take; the next second is not waited for meanwhile.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
-/// How long an operator waits for the fleet.
 const FLEET_WITHIN: Duration = Duration::from_secs(2);
 /// Lines of the log a minute.
 const LINES_MAX: usize = 32;

@@ -12,7 +12,6 @@ use super::service_manager;
 use super::views::last_reload::LastReload;
 use config::{self, Errors, Files, Report, RowDocument};
 
-/// Reads the file again and publishes it.
 pub(super) async fn reload(
     path: &Path,
     publisher: &mut Publisher,
@@ -198,7 +197,6 @@ async fn publish_with(
     publisher.publish(definition).await
 }
 
-/// Says which rows of the database are not in force.
 fn why(refused: Vec<Errors>) -> Option<String> {
     let refused: Vec<String> =
         refused.into_iter().map(|errors| errors.without_warnings().to_string()).collect();

@@ -12,7 +12,6 @@ use super::utilisation::{self, Utilisation};
 use gateway::server::worker::WorkerResources;
 use gateway::service::overload::Overload;
 
-/// The intervals, and what is done at each.
 pub(super) struct Upkeep {
     memory: Interval,
     overload: Arc<Overload>,

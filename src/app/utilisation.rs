@@ -65,7 +65,6 @@ impl Utilisation {
 }
 
 impl Watch {
-    /// Compares for `of` from now on.
     pub(super) fn new(of: &Arc<Utilisation>) -> Watch {
         Watch { of: Arc::clone(of), at: clock::instant(), busy_ns: vec![0; of.shared.busy_ns.len()] }
     }

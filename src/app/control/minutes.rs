@@ -86,7 +86,6 @@ impl Usage {
         }
     }
 
-    /// Writes the minutes before this one.
     fn write<'a>(&'a self, database: &'a Database, before: UnixMinute) -> Step<'a, ()> {
         Box::pin(async move {
             let mut waiting = self.waiting.lock().await;
@@ -131,7 +130,6 @@ impl Usage {
         self.waits.store(waiting.len(), Ordering::Relaxed);
     }
 
-    /// Counts a minute as lost.
     fn give_up(&self, batch: Option<Batch>) {
         let rows = batch.into_iter().flat_map(|batch| batch.rows);
         let decisions = rows.map(|row| row.amount.admitted.saturating_add(row.amount.denied));
@@ -220,9 +218,7 @@ fn time_of(minute: UnixMinute) -> Time {
 const LATER: Duration = Duration::from_secs(1);
 /// Within so long of each other nodes write.
 const SPREAD_MS: u64 = 4_000;
-/// Minutes that wait for the database.
 const WAITING_MAX: usize = 60;
-/// How long a stop waits for the last write.
 const LAST_WRITE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]

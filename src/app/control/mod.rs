@@ -42,7 +42,6 @@ pub(super) struct Control {
     shared: Arc<ControlState>,
     writes: Writes,
     following: JoinHandle<()>,
-    /// Usage by the minute, and what writes it.
     usage: Option<(Arc<Usage>, JoinHandle<()>)>,
 }
 
@@ -92,7 +91,6 @@ impl Control {
         Arc::new(move || shared.status.sentence())
     }
 
-    /// What the admin listener changes things by.
     pub(super) fn for_operators(&self) -> admin::ControlPlane {
         let [opened, changed, applied, shown, checked, stuck] = [(); 6].map(|()| Arc::clone(&self.shared));
         admin::ControlPlane {
@@ -158,7 +156,6 @@ impl Control {
         self.published(version, Some(why), true)
     }
 
-    /// Whether a file keeps the policies of the database out of force.
     pub(super) fn is_stuck(&self) -> bool {
         self.shared.status.stuck().is_some()
     }
@@ -202,7 +199,6 @@ impl Drop for Control {
     }
 }
 
-/// How long a stop waits for connections to close.
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 /// How long a start waits for the database.
 const FIRST_ANSWER: Duration = Duration::from_secs(2);

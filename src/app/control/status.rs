@@ -30,7 +30,6 @@ struct DatabaseHealth {
     /// When the state in force was last known to be the database's.
     confirmed: Option<Instant>,
     version: i64,
-    /// Why the last calls failed, if they did.
     outage: Outage,
     /// Whether what is in force comes from the copy on disk.
     is_recalled: bool,

@@ -26,7 +26,6 @@ pub(super) struct Tables {
     has_counted: bool,
     /// Whose each override is, because a row that is gone tells its id alone.
     holders: HashMap<String, OverrideTarget>,
-    /// Both clocks when the ends of overrides were worked out.
     clocks: Clocks,
     /// The translators by which the addresses of overrides were read.
     nat64: Nat64,
@@ -128,7 +127,6 @@ impl Tables {
         }
     }
 
-    /// Frees the memory of those that have ended.
     pub(super) fn sweep(&mut self) {
         let now_ns = clock::now_ns();
         self.limiter.overrides().sweep(now_ns);

@@ -19,7 +19,6 @@ use policy::{NamedSubject, PolicySelection, RouteTable, Subject};
 struct Ready<'t> {
     chosen: PolicySelection<'t>,
     subject: NamedSubject,
-    /// When it is decided, on both clocks.
     now_ns: u64,
     wall: Time,
     is_dry: bool,

@@ -28,7 +28,6 @@ use policy::{RouteTable, Subject};
 use rls::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimits};
 use rls::{RateLimitUnit, RlsStats};
 
-/// Decides the checks of one thread.
 pub(super) struct Decider {
     current: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     limiter: Arc<Limiter>,
@@ -119,9 +118,7 @@ impl RateLimits for Decider {
 struct DescriptorCheck<'t> {
     parts: SmallVec<[CheckPart<'t, DescriptorSubject<'t>>; 2]>,
     found: SmallVec<[RuleMatch; 4]>,
-    /// The parts that are only looked at.
     looks: SmallVec<[u16; 1]>,
-    /// The part whose address counts as the client's.
     client: usize,
     is_denied: bool,
 }
@@ -312,7 +309,6 @@ fn texts(descriptors: &[RateLimitDescriptor]) -> (Texts<'_>, SmallVec<[Range<usi
     (texts, ranges)
 }
 
-/// Whether a descriptor is charged nothing.
 fn is_looked_at(descriptor: &RateLimitDescriptor) -> bool {
     descriptor.is_negative_hits || descriptor.hits_addend == Some(0)
 }

@@ -25,7 +25,6 @@ pub(super) struct Answer<'s> {
     pub(super) random: u64,
 }
 
-/// The answer to so many descriptors that all pass.
 pub(super) fn passed(descriptors: usize) -> RateLimitResponse {
     RateLimitResponse {
         overall_code: RateLimitCode::Ok.into(),

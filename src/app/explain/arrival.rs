@@ -32,7 +32,6 @@ pub(super) struct RoutedRequest {
     /// What servers could read in different ways in the path.
     pub(super) doubt: Option<path::Error>,
     pub(super) asks_certificate: bool,
-    /// The length that the head announces.
     pub(super) body_bytes: u64,
     /// What the listener takes of a body, unless the route says otherwise.
     pub(super) body_bytes_max: u64,

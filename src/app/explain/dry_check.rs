@@ -80,7 +80,6 @@ pub(crate) fn lacking(dimension: &str) -> CheckVerdict {
     CheckVerdict::undecided(format!("the policy counts by `{dimension}`: add a value for it to the check"))
 }
 
-/// An override refuses the subject.
 pub(crate) fn blocked(by: &Arc<Override>, now_ns: u64, wall: Time) -> CheckVerdict {
     let left_ns = by.left_ns(now_ns);
     let binding = (Some(0), left_ns.map(|left_ns| later((now_ns, wall), left_ns)));

@@ -14,7 +14,6 @@ pub(super) struct ChosenListener<'l> {
     pub(super) listener: Option<&'l ListenerConfig>,
     /// Why this one, if its address is not the URL's, or several could have been meant.
     pub(super) why: Option<String>,
-    /// Why no request gets an answer there.
     pub(super) unanswered: Option<String>,
 }
 

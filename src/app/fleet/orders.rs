@@ -67,7 +67,6 @@ impl Orders {
         }
     }
 
-    /// Adds the counts to every scrape.
     pub(crate) fn collect(&self) -> impl Fn(&mut Families<'_>) -> fmt::Result + Send + Sync + use<> {
         let counts = Arc::clone(&self.counts);
         move |families| {

@@ -25,7 +25,6 @@ use crate::explain::{InForce, LimitSource, RequestExplanation, explain};
 use crate::fleet::values_in_redis::ValuesInRedis;
 use crate::live::Shards;
 
-/// This node's connection to the shared tier, and the task that sweeps its leases.
 pub(crate) struct SharedTier {
     global: Arc<Global>,
     limiter: Arc<Limiter>,
@@ -181,7 +180,6 @@ impl SharedTier {
         Arc::new(move || global.status())
     }
 
-    /// Adds the metrics of Redis to every scrape.
     pub(crate) fn show(&self, metrics: &Metrics) {
         let global = Arc::clone(&self.global);
         metrics.register(move |families| global.collect(families));
@@ -250,7 +248,6 @@ async fn sweep(limiter: Arc<Limiter>) {
     }
 }
 
-/// Exchanges penalties with the fleet, without end.
 async fn share_penalties(mut exchange: PenaltyExchange) {
     let mut outage = Outage::default();
     loop {

@@ -61,21 +61,17 @@ pub(super) struct Gateway {
     decisions: decisions::SampleWriters,
     readiness: Readiness,
     admin: Option<(admin::Config, Arc<admin::AdminState>)>,
-    /// The admin listener, once it answers.
     admin_serving: Option<listening::Serving>,
     /// What the gRPC listener answers with, until it does.
     grpc: Option<Rls>,
-    /// The gRPC listener, once it answers.
     grpc_serving: Option<listening::Serving>,
     /// What a successor is told.
     program: Program,
     table_bytes: usize,
     shared_tier: Option<SharedTier>,
     control: Option<Control>,
-    /// Gathers heavy keys each second.
     watching: Option<tokio::task::JoinHandle<()>>,
     last_reload: LastReload,
-    /// Tells the other nodes what this one does.
     telling: Option<tokio::task::JoinHandle<()>>,
     /// What this process and its predecessor tell each other.
     predecessor: Option<SpendExchange>,

@@ -155,7 +155,6 @@ fn by_name<T>(named: &[(Box<str>, T)]) -> HashMap<&str, &T> {
     named.iter().map(|(name, value)| (&**name, value)).collect()
 }
 
-/// Decisions by which a request is refused.
 const REFUSED: [&str; 3] = ["denied", "missing-rejected", "penalised"];
 const REASONS_SHOWN: usize = 20;
 const SHARDS_SHOWN: usize = 64;

@@ -29,7 +29,6 @@ pub(crate) type Shards = Arc<dyn Fn() -> Vec<Status> + Send + Sync>;
 
 pub(crate) type Sentence = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// What was counted at a moment.
 pub(super) struct Reading {
     pub(super) at_ns: u64,
     pub(super) totals: Totals,

@@ -54,7 +54,6 @@ pub(super) fn waiting(first: &Config, now: &Config) -> Vec<&'static str> {
     differing(&[START], first, now)
 }
 
-/// The settings that take effect then and in which two configurations differ.
 fn differing(when: &[bool], before: &Config, after: &Config) -> Vec<&'static str> {
     let differs = SETTINGS.iter().filter(|(_, takes, differ)| when.contains(takes) && differ(before, after));
     differs.map(|(name, ..)| *name).collect()

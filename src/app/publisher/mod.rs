@@ -76,7 +76,6 @@ pub(super) struct Publisher {
     /// The snapshot in force; follows every publication.
     pub(super) current: Arc<ArcSwap<Snapshot>>,
     kept: ReusedParts,
-    /// Asks for the names of upstreams' servers.
     dns: Arc<Dns>,
     pub(super) listeners: Listeners,
     pub(super) orders: Orders,
@@ -126,7 +125,6 @@ impl Publisher {
         (self.process.logs, self.process.exporter)
     }
 
-    /// What is known of the names of upstreams' servers, for a successor.
     pub(super) fn names(&self) -> Vec<RememberedAddress> {
         let mut names: Vec<RememberedAddress> =
             self.kept.upstreams.iter().flat_map(|it| it.remember()).collect();
@@ -134,7 +132,6 @@ impl Publisher {
         names
     }
 
-    /// How upstreams' servers are, for a successor.
     pub(super) fn servers(&self) -> Vec<RememberedServer> {
         let upstreams = self.kept.upstreams.iter();
         upstreams.flat_map(|upstream| upstream.remember_servers()).take(SERVERS_MAX).collect()

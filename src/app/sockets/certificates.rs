@@ -100,7 +100,6 @@ impl Expiries {
 }
 
 impl CertificateExpiry {
-    /// When this one does.
     pub(crate) fn of(certificate: &ServerCertificate) -> CertificateExpiry {
         CertificateExpiry {
             subject: certificate.names.first().cloned().unwrap_or_default(),

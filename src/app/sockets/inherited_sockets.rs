@@ -88,7 +88,6 @@ impl InheritedSockets {
         self.0.push(Open { name, bind, owns_file, is_activated, socket });
     }
 
-    /// One more that systemd opened.
     pub(crate) fn push_activated(&mut self, name: Option<String>, socket: Socket) {
         self.0.push(Open { name, bind: None, owns_file: false, is_activated: true, socket });
     }
@@ -117,7 +116,6 @@ impl InheritedSockets {
         Ok(self.extract(|open| address(&open.socket).is_some_and(|address| address == bind)))
     }
 
-    /// Closes what nobody has taken.
     pub(crate) fn close(&mut self) -> Vec<UnusedSocket> {
         let closed = |open: Open| {
             let address = address(&open.socket).unwrap_or_default();

@@ -151,7 +151,6 @@ impl Listeners {
         Ok(activated)
     }
 
-    /// The sockets that are there already for a new listener.
     fn had(
         &self,
         config: &config::ListenerConfig,

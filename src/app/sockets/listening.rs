@@ -16,12 +16,9 @@ use crate::upgrade::{PassedSocket, SocketDescription};
 use net::listening::{Bind, BoundListener, SharedSocket};
 use net::tls;
 
-/// Which of these listeners it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// For operators, over HTTP/1.1.
     Admin,
-    /// For proxies, over HTTP/2.
     Grpc,
 }
 
@@ -35,7 +32,6 @@ pub(crate) struct OpenListener {
 
 pub(crate) struct ListenerParts {
     pub(crate) listener: BoundListener,
-    /// TLS, unless it speaks in the clear.
     pub(crate) settings: Option<Settings>,
     /// Ends when the listener is to be left.
     pub(crate) stopped: oneshot::Receiver<()>,

@@ -336,7 +336,6 @@ fn is_same(path: &Path, other: &Path) -> bool {
     path.canonicalize().is_ok_and(|path| path == other)
 }
 
-/// How long one that has hung up may take to end.
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
 const ENDED_EVERY: Duration = Duration::from_millis(10);
 /// What is kept of what a successor says.

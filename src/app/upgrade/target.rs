@@ -30,7 +30,6 @@ enum NoUpgradeTarget {
     /// It is a gateway that would die of the signal.
     #[error("does not handle SIGUSR2: it has just started, or runs another command than `run`")]
     Deaf,
-    /// This user may not look at it.
     #[error("cannot be inspected, run this as its user or as root: {0}")]
     Unseen(io::Error),
 }

@@ -147,5 +147,4 @@ fn server_shown(upstream: &Upstream, index: ServerIndex, state: HealthState) -> 
 }
 
 const UPSTREAMS_BRIEF: usize = 20;
-/// Servers of each of them.
 const SERVERS_BRIEF: usize = 10;

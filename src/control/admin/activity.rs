@@ -64,7 +64,6 @@ impl AdminActivity {
         Arc::new(AdminActivity { from, vouched: OnceLock::new(), present: Mutex::new(present) })
     }
 
-    /// When the present phase must be over.
     pub(super) fn deadline(&self, limits: &AdminLimits) -> Instant {
         let present = self.present();
         present.since

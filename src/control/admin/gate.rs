@@ -38,7 +38,6 @@ pub(super) struct EndpointGate {
     pub instead: Option<&'static str>,
 }
 
-/// How many answers there may be at once.
 #[derive(Clone)]
 pub(super) struct AnswerSlots {
     pub pages: Arc<Semaphore>,
@@ -46,20 +45,17 @@ pub(super) struct AnswerSlots {
     pub streams: Arc<Semaphore>,
 }
 
-/// What an operation requires of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Permit {
     /// The method of the operation; GET allows HEAD too.
     pub method: Method,
     pub role: AdminRole,
     pub open_to: OpenTo,
-    /// Whether its answer does not end.
     pub is_stream: bool,
     /// 0: the operation takes no body. One that comes stays unread, and the connection closes.
     pub body_bytes_max: usize,
 }
 
-/// Whom an operation answers without a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpenTo {
     Nobody,
@@ -160,7 +156,6 @@ struct ChangeLine {
     path: String,
     method: Method,
     status: Option<u16>,
-    /// The answer says what would be done.
     is_dry_run: bool,
 }
 

@@ -43,7 +43,6 @@ pub fn spawn(
     })
 }
 
-/// Connections that may be closed for newer ones.
 #[derive(Default)]
 struct ClosableConnections(Vec<(AbortHandle, Weak<AdminActivity>)>);
 

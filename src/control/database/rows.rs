@@ -18,7 +18,6 @@ pub trait TableRow: Serialize + Sized {
     const TABLE: &'static str;
     /// The columns that tell rows apart, and by which they are listed.
     const KEY: &'static [&'static str];
-    /// All columns.
     const COLUMNS: &'static str;
 
     fn read(row: &SqlRow) -> Result<Self, Error>;

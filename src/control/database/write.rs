@@ -113,7 +113,6 @@ pub(super) struct WriteTransaction<'a> {
     pub(super) session: Session,
     database: &'a Database,
     by: &'a Actor,
-    /// The version that the change will have.
     pub(super) version: i64,
     pub(super) at: Time,
     deadline: Instant,
@@ -204,7 +203,6 @@ impl<'a> WriteTransaction<'a> {
         _ = self.session.finish("ROLLBACK").await;
     }
 
-    /// Names a row that the change is about, for the nodes.
     pub(super) async fn name(&mut self, kind: RowKind, id: &str) -> Result<(), Error> {
         let change = SqlQuery::new("INSERT INTO changes (version, kind, id, at) VALUES ($1, $2, $3, $4)")
             .with(self.version)

@@ -264,7 +264,6 @@ impl SpanSender {
 }
 
 impl Drop for SpanSender {
-    /// What was not sent in time.
     fn drop(&mut self) {
         // Closed first, so that no span comes while they are counted.
         self.spans.close();
@@ -342,9 +341,7 @@ const BATCH_SPANS_MAX: usize = 512;
 const BATCH_EVERY: Duration = Duration::from_secs(1);
 /// How often it is looked whether a batch is full. Within it the queue takes what 80,000 requests a second leave.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How often a batch is sent before it is lost.
 const ATTEMPTS_MAX: u32 = 4;
 /// The pause after the first attempt; each is twice the one before.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
-/// The longest pause that a collector may ask for.
 const PAUSE_MAX: Duration = Duration::from_secs(30);

@@ -204,9 +204,7 @@ const GRPC_BINARY: GeneralPurpose = GeneralPurpose::new(
 );
 /// What stands before a message of gRPC.
 const FRAME_BYTES: usize = 5;
-/// Bytes kept of what a collector says.
 const WORDS_BYTES_MAX: usize = 256;
-/// How long a collector may take with one batch.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -118,5 +118,4 @@ impl Drop for CheckConnection {
     }
 }
 
-/// The longest head of an answer to a check.
 const HEAD_BYTES: u32 = 32 * 1024;

@@ -324,7 +324,6 @@ const TIERS_SHOWN: usize = 20;
 /// How long an answer waits for this node to have the change in force.
 const IN_FORCE_WITHIN: Duration = Duration::from_secs(2);
 
-/// The largest body of a change, bytes.
 pub(in crate::admin) const BODY_BYTES_MAX: usize = 1024 * 1024;
 
 #[cfg(test)]

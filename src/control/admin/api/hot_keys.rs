@@ -190,5 +190,4 @@ fn rounded(number: f64) -> f64 {
 }
 
 const MINUTE_SECONDS: u64 = 60;
-/// Keys of a policy, if nobody says how many.
 const EACH: usize = 5;

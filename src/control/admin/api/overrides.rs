@@ -442,7 +442,6 @@ fn not_found(id: &str) -> AdminRefusal {
     ))
 }
 
-/// The status of blocked requests, if none is written.
 const FORBIDDEN: u16 = 403;
 /// What a limit is multiplied by at most, because whoever means more means no limit at all.
 pub(super) const MULTIPLIER_MAX: f64 = 1_000_000.0;

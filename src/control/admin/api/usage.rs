@@ -296,7 +296,6 @@ fn new_reset(holder: CountHolder, policy: Option<String>, units: Option<u64>, re
     NewReset { id: NewReset::id(), user_id, tenant_id, policy, units, reason }
 }
 
-/// Minutes of all policies of a page together.
 const MINUTE_ROWS_MAX: u64 = 20_000;
 const NOT_ALONE: &str =
     "the policy counts by more dimensions than this: reset its counts, or add an override for a while";

@@ -170,7 +170,6 @@ fn met(
     (all, others)
 }
 
-/// Whether one count is looked at, or one of several.
 fn nodes(nodes: Option<FleetNodes>, usage: &[PolicyUsage]) -> Line {
     let leased: u64 = windows(usage).map(|(_, window)| window.leased).sum();
     let is_away = windows(usage).any(|(_, window)| window.from == CountSource::NodeWithoutRedis);
@@ -352,7 +351,6 @@ fn overrides(usage: &[PolicyUsage]) -> Vec<Line> {
     lines
 }
 
-/// The limits of the tenant beneath.
 fn of_tenant(tenant: Option<&str>, own: &[PolicyUsage], tenants: &[PolicyUsage]) -> Vec<Line> {
     let Some(tenant) = tenant else {
         return vec![("tenant", "no tenant is known: name one with --tenant".to_owned())];

@@ -24,7 +24,6 @@ use crate::database::error::Error;
 
 /// The open connections, and how to open more.
 pub(in crate::database) struct ConnectionPool {
-    /// The database as errors name it.
     pub(in crate::database) place: Arc<str>,
     pub(in crate::database) options: DatabaseOptions,
     idle: Mutex<Vec<DatabaseLink>>,
@@ -53,7 +52,6 @@ pub(in crate::database) enum DatabaseLink {
 pub(in crate::database) struct Session {
     connections: Arc<ConnectionPool>,
     link: Option<DatabaseLink>,
-    /// Whether the next call is to look for a better server.
     is_makeshift: bool,
     deadline: Instant,
     _permit: OwnedSemaphorePermit,
@@ -65,7 +63,6 @@ impl ConnectionPool {
         Arc::new(ConnectionPool { place, options, idle: Mutex::default(), file: Mutex::default(), permits })
     }
 
-    /// A connection for one call that ends within this time.
     pub(in crate::database) async fn session(
         self: &Arc<ConnectionPool>,
         within: Duration,
