@@ -64,11 +64,11 @@ pub(crate) fn open(
     let place = bind.to_string();
     let what = role.listener();
     let tls = files.map(|files| Tls::read(role, files, expiries)).transpose().context(what)?;
-    let ListenerSockets { mut sockets, owns_file, is_activated } =
+    let ListenerSockets { mut sockets, file, is_activated } =
         inherited.take(role.name(), &place).context(what)?;
     let found = sockets.last().and_then(inherited_sockets::address);
     let listener = match sockets.pop() {
-        Some(socket) => BoundListener::adopt(what, socket, bind, owns_file),
+        Some(socket) => BoundListener::adopt(what, socket, bind, file),
         None => BoundListener::bind(what, bind),
     };
     let listener = listener.map_err(|error| match bind {
