@@ -208,14 +208,15 @@ impl Gateway {
         let (prepared, rows) = match &self.control {
             Some(control) => {
                 control.ready().await;
-                let (prepared, rows) = reload::with_rows(&self.config_path, prepared, control).await?;
-                (prepared, Some((control, rows)))
+                let (prepared, version, refused) =
+                    reload::with_rows(&self.config_path, prepared, control).await?;
+                (prepared, Some((control, version, refused)))
             }
             None => (prepared, None),
         };
         let (_, predecessor) = self.publisher.put_in_force(prepared, sockets, predecessor).await?;
-        if let Some((control, rows)) = rows {
-            rows.published(control);
+        if let Some((control, version, refused)) = rows {
+            control.published(version, refused, false);
         }
         self.admin_serving = admin.map(|(opened, state)| serve_admin(opened, state, &stale)).transpose()?;
         self.grpc_serving =
