@@ -25,7 +25,9 @@ use metrics::usage;
 use observe::record::decisions::{DecisionSample, SampleBuffer, printable};
 use policy::matching::domain::{CompiledDomain, DescriptorEntry, DescriptorMatch, DescriptorSubject};
 use policy::{RouteTable, Subject};
-use rls::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimits};
+use rls::{
+    RateLimitCode, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimits,
+};
 use rls::{RateLimitUnit, RlsStats};
 
 pub(super) struct Decider {
@@ -197,7 +199,7 @@ impl Decider {
                 Err(_) => statuses::over_limit(),
             }
         });
-        statuses::denied(&asked.found, looked)
+        statuses::answered(RateLimitCode::OverLimit, &asked.found, looked)
     }
 
     /// Counts each policy's decision, and by the minute for whom it was made.
