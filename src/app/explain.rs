@@ -492,7 +492,7 @@ impl RequestExplanation {
         lines.extend(self.exempt.iter().map(|(policy, entry)| format!("exempt   from {policy}: {entry}")));
         for limit in &self.limits {
             let shadow = match &limit.trial {
-                _ if !limit.shadow => "",
+                _ if !limit.charge.shadow => "",
                 None => " (shadow)",
                 Some(_) => " (compared)",
             };

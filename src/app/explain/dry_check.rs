@@ -46,7 +46,7 @@ pub(crate) async fn look_ahead(
     if limited.is_some() {
         without_request(&mut limits);
     }
-    let refuses = |limit: &&Limit| !limit.shadow && limit.is_refused();
+    let refuses = |limit: &&Limit| !limit.charge.shadow && limit.is_refused();
     // One without a wait counts as the longest, because it is for ever.
     let longest = limits.iter().filter(refuses).max_by_key(|limit| limit.told_ns().unwrap_or(u64::MAX));
     // Of a trial only what decides binds; any other shadow's windows are all that is known of it.
@@ -55,7 +55,7 @@ pub(crate) async fn look_ahead(
     let remaining = binding.and_then(|limit| limit.remaining);
     let binding = (remaining, binding.and_then(reset_ns).map(|ns| later((now_ns, wall), ns)));
     let Some(limited) = limited else {
-        let delay_ns = limits.iter().filter(|limit| !limit.shadow).map(|limit| limit.delay_ns).max();
+        let delay_ns = limits.iter().filter(|limit| !limit.charge.shadow).map(|limit| limit.delay_ns).max();
         return CheckVerdict::allowed(binding, delay_ns.unwrap_or(0) as f64 / 1e9);
     };
     let label = |limit: &Limit| {
