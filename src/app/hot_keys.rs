@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,8 +24,6 @@ use metrics::hot_keys::{
 };
 use metrics::{Metrics, SharedCounter};
 use policy::{KeyNaming, NamedSubject};
-
-type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What is known of heavy keys, and how it is gathered.
 #[derive(Clone)]
@@ -173,20 +170,18 @@ impl HotKeys {
     }
 
     /// What all nodes together have told of the last minutes that are over: how many nodes, and their keys.
-    fn of_fleet<'a>(&'a self, asked: &'a HotKeyFilter) -> Step<'a, Option<(usize, Vec<FleetRow>)>> {
-        Box::pin(async move {
-            let (values, _) = self.0.fleet.as_ref()?;
-            let last = self.0.gathered.book().last_minute().map(|(minute, _)| minute)?;
-            let mut rows = Vec::new();
-            let mut nodes = BTreeSet::new();
-            for minute in last.saturating_sub(asked.minutes - 1)..=last {
-                for (node, told) in values.all_beside(&note(minute)).await.ok()? {
-                    rows.extend(decode(&told));
-                    nodes.insert(node);
-                }
+    async fn of_fleet(&self, asked: &HotKeyFilter) -> Option<(usize, Vec<FleetRow>)> {
+        let (values, _) = self.0.fleet.as_ref()?;
+        let last = self.0.gathered.book().last_minute().map(|(minute, _)| minute)?;
+        let mut rows = Vec::new();
+        let mut nodes = BTreeSet::new();
+        for minute in last.saturating_sub(asked.minutes - 1)..=last {
+            for (node, told) in values.all_beside(&note(minute)).await.ok()? {
+                rows.extend(decode(&told));
+                nodes.insert(node);
             }
-            Some((nodes.len(), sum(rows, asked)))
-        })
+        }
+        Some((nodes.len(), sum(rows, asked)))
     }
 }
 

@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -21,9 +20,6 @@ use control::admin::{MinutesQuery, UsageMinutes};
 use control::database::{self, Database, Time, UsageFilter, UsageHolder};
 use metrics::Families;
 use metrics::usage::{Amount, OTHERS, UnixMinute, UsageCollector, UsageRow, UsageSubject};
-
-/// A step with the database; boxed as those of the follower are.
-type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 pub(super) struct Usage {
     gathered: Arc<UsageCollector>,
@@ -86,38 +82,35 @@ impl Usage {
         }
     }
 
-    fn write<'a>(&'a self, database: &'a Database, before: UnixMinute) -> Step<'a, ()> {
-        Box::pin(async move {
-            let mut waiting = self.waiting.lock().await;
-            self.queue(&mut waiting, before);
-            while let Some(batch) = waiting.front_mut() {
-                let at = time_of(batch.minute);
-                // In doubt until it is known, because this future may be dropped.
-                batch.is_in_doubt = true;
-                let written = database.add_usage(&batch.id, at, &batch.rows).await;
-                if let Err(error @ (database::Error::Invalid(_) | database::Error::Failed { .. })) = &written
-                {
-                    // Given up, because it would fail again and hold up those behind it.
-                    tracing::error!(%error, minute = %at, "a minute of usage is lost, because the database refuses it");
-                    self.give_up(waiting.pop_front());
-                    continue;
-                }
-                if let Err(error) = written {
-                    batch.is_in_doubt = error.is_outage();
-                    if !self.is_failing.swap(true, Ordering::Relaxed) {
-                        tracing::warn!(%error, "usage cannot be written to the database: the gateway tries again, \
-                            and keeps the last {WAITING_MAX} minutes");
-                    }
-                    break;
-                }
-                waiting.pop_front();
-                self.written.fetch_add(1, Ordering::Relaxed);
-                if self.is_failing.swap(false, Ordering::Relaxed) {
-                    tracing::info!("usage is written to the database again");
-                }
+    async fn write(&self, database: &Database, before: UnixMinute) {
+        let mut waiting = self.waiting.lock().await;
+        self.queue(&mut waiting, before);
+        while let Some(batch) = waiting.front_mut() {
+            let at = time_of(batch.minute);
+            // In doubt until it is known, because this future may be dropped.
+            batch.is_in_doubt = true;
+            let written = database.add_usage(&batch.id, at, &batch.rows).await;
+            if let Err(error @ (database::Error::Invalid(_) | database::Error::Failed { .. })) = &written {
+                // Given up, because it would fail again and hold up those behind it.
+                tracing::error!(%error, minute = %at, "a minute of usage is lost, because the database refuses it");
+                self.give_up(waiting.pop_front());
+                continue;
             }
-            self.waits.store(waiting.len(), Ordering::Relaxed);
-        })
+            if let Err(error) = written {
+                batch.is_in_doubt = error.is_outage();
+                if !self.is_failing.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "usage cannot be written to the database: the gateway tries again, \
+                        and keeps the last {WAITING_MAX} minutes");
+                }
+                break;
+            }
+            waiting.pop_front();
+            self.written.fetch_add(1, Ordering::Relaxed);
+            if self.is_failing.swap(false, Ordering::Relaxed) {
+                tracing::info!("usage is written to the database again");
+            }
+        }
+        self.waits.store(waiting.len(), Ordering::Relaxed);
     }
 
     /// Puts finished minutes behind those that wait, and gives the oldest up if they are too many.
