@@ -217,8 +217,8 @@ const LAST_WRITE: Duration = Duration::from_secs(1);
 #[cfg(test)]
 mod tests {
     use super::*;
-    use control::admin::CountHolder;
     use control::database::config::Url;
+    use policy::Holder;
 
     const ONE: Amount = Amount { admitted: 1, denied: 0, units: 2 };
     const ANN: UsageSubject<'static> = UsageSubject { policy: "calls", consumer: "ann", tenant: "" };
@@ -233,7 +233,7 @@ mod tests {
 
     fn of_ann() -> MinutesQuery {
         MinutesQuery {
-            holder: CountHolder::Consumer("ann".to_owned()),
+            holder: Holder::Consumer("ann".into()),
             tenant: None,
             policies: ("calls".to_owned(), "calls".to_owned()),
             minutes: 10,

@@ -9,10 +9,10 @@ use auth::IssuedKeys;
 use auth::keys::digest_bytes;
 use base::clock;
 use control::database::{self, DatabaseRows, OverrideKind, RowKind, RowName, Time};
-use limiter::{BlockAnswer, Change, Holder, Limiter, Override, Reset};
-use policy::NamedValue;
+use limiter::{BlockAnswer, Change, Limiter, Override, Reset};
 use policy::definition::Dimension;
 use policy::nat64::Nat64;
+use policy::{Holder, NamedValue};
 
 pub(super) struct Tables {
     limiter: Arc<Limiter>,
@@ -227,8 +227,7 @@ fn by_version(rows: &[database::ResetRow]) -> impl Iterator<Item = &database::Re
 }
 
 fn of_reset(row: &database::ResetRow) -> Option<(Holder, Reset)> {
-    let holder = resets::holder(&resets::of_row(row)?);
-    Some((holder, Reset::new(&row.id, row.policy.as_deref(), row.version)))
+    Some((resets::holder(row)?, Reset::new(&row.id, row.policy.as_deref(), row.version)))
 }
 
 /// What the wall clock may drift from the monotonic one before it counts as set, microseconds.

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::api::Flaw;
-use super::counts::CountHolder;
 use super::state::Asked;
 use crate::database::{self, Database, NewTierLimit, Time, UsageHolder};
 use metrics::usage::Amount;
+use policy::Holder;
 
 /// The database, and how a change comes into force.
 #[derive(derive_more::Debug)]
@@ -49,7 +49,7 @@ pub enum Proposal {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MinutesQuery {
-    pub holder: CountHolder,
+    pub holder: Holder,
     /// Only as a consumer acts for this tenant.
     pub tenant: Option<String>,
     /// The first and the last policy, by name.
@@ -62,8 +62,8 @@ impl MinutesQuery {
     /// Whose they are, as the database knows them.
     pub fn holder(&self) -> UsageHolder<'_> {
         match &self.holder {
-            CountHolder::Consumer(name) => UsageHolder::Consumer(name, self.tenant.as_deref()),
-            CountHolder::Tenant(name) => UsageHolder::Tenant(name),
+            Holder::Consumer(name) => UsageHolder::Consumer(name, self.tenant.as_deref()),
+            Holder::Tenant(name) => UsageHolder::Tenant(name),
         }
     }
 }

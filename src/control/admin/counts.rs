@@ -15,7 +15,7 @@ use limit::Quota;
 use metrics::hot_keys;
 use policy::definition::Dimension;
 use policy::nat64::Nat64;
-use policy::{Policy, SubjectValues};
+use policy::{Holder, Policy, SubjectValues};
 
 #[derive(derive_more::Debug)]
 #[debug("LimitCounts({takes_time})")]
@@ -95,27 +95,10 @@ pub struct HotKeysShown {
     pub fleet: Option<(usize, Vec<hot_keys::FleetRow>)>,
 }
 
-/// Whose counts are asked for or changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CountHolder {
-    Consumer(String),
-    Tenant(String),
-}
-
-impl CountHolder {
-    /// What policies count its requests by.
-    pub fn dimension(&self) -> Dimension {
-        match self {
-            CountHolder::Consumer(_) => Dimension::Consumer,
-            CountHolder::Tenant(_) => Dimension::Tenant,
-        }
-    }
-}
-
 /// A question what has been spent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageQuestion {
-    pub holder: CountHolder,
+    pub holder: Holder,
     /// The only policy that is asked about.
     pub policy: Option<String>,
     /// The tenant that a consumer acts for.
@@ -281,7 +264,7 @@ pub enum CountSource {
 /// Units to be given back to a consumer or a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitGrant {
-    pub holder: CountHolder,
+    pub holder: Holder,
     pub policy: String,
     /// The tenant that a consumer acts for.
     pub tenant: Option<String>,

@@ -41,9 +41,9 @@ pub use api::reading::bodies;
 pub use config::{Config, NamedCertificate, OWN_TOKEN_NAME};
 pub use control::{ByMinute, ControlPlane, MinutesQuery, Proposal, UsageMinutes, Writes};
 pub use counts::{
-    CheckQuestion, CheckVerdict, CountHolder, CountSource, GrantOutcome, HotKeyUsage, HotKeysShown,
-    LimitCounts, NamesInForce, PenaltyShown, PolicyUsage, TierFrom, TierShown, UnitGrant, UsageQuestion,
-    ViolatedWindow, WindowUsage,
+    CheckQuestion, CheckVerdict, CountSource, GrantOutcome, HotKeyUsage, HotKeysShown, LimitCounts,
+    NamesInForce, PenaltyShown, PolicyUsage, TierFrom, TierShown, UnitGrant, UsageQuestion, ViolatedWindow,
+    WindowUsage,
 };
 pub use explain::ExplainRequest;
 pub use host::canonical as canonical_host;

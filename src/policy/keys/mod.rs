@@ -1,6 +1,7 @@
 //! Subjects of policies, their dimensions, and the keys that limits count under.
 
 pub(super) mod credential;
+pub mod holder;
 pub mod http_subject;
 pub mod key;
 pub mod named_subject;

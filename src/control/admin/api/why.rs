@@ -22,14 +22,13 @@ use super::reading::path::PathValues;
 use super::reading::query::Query;
 use super::schema::Name;
 use crate::admin::access::AdminRole::Read;
-use crate::admin::counts::{
-    CountHolder, CountSource, PolicyUsage, SeenWindow, TierFrom, UsageQuestion, WindowUsage,
-};
+use crate::admin::counts::{CountSource, PolicyUsage, SeenWindow, TierFrom, UsageQuestion, WindowUsage};
 use crate::admin::state::{AdminState, FleetNodes};
 use crate::database::Time;
 use base::clock;
 use limit::{Algorithm, Calendar};
 use observe::record::decisions::steady;
+use policy::Holder;
 
 /// A query about a consumer.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -93,10 +92,10 @@ async fn show(
             limit: POLICIES_MAX,
         })
     };
-    let all = usage(CountHolder::Consumer(consumer.clone()), policy.clone(), tenant.clone()).await;
+    let all = usage(Holder::Consumer(consumer.as_str().into()), policy.clone(), tenant.clone()).await;
     let (own, others) = met(all, &seen, policy.is_some());
     let tenants = match &tenant {
-        Some(tenant) => usage(CountHolder::Tenant(tenant.clone()), None, None).await,
+        Some(tenant) => usage(Holder::Tenant(tenant.as_str().into()), None, None).await,
         None => Vec::new(),
     };
     let fleet = (state.nodes)();
