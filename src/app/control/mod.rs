@@ -92,9 +92,9 @@ impl Control {
     }
 
     pub(super) fn for_operators(&self) -> admin::ControlPlane {
-        let [opened, changed, applied, shown, checked, stuck] = [(); 6].map(|()| Arc::clone(&self.shared));
+        let [changed, applied, shown, checked, stuck] = [(); 5].map(|()| Arc::clone(&self.shared));
         admin::ControlPlane {
-            database: Box::new(move || opened.opened.get().cloned()),
+            database: Box::new(self.database()),
             writes: self.writes,
             changed: Box::new(move || changed.changed.notify_one()),
             applied: admin::asked(applied, ControlState::applied),
@@ -136,9 +136,7 @@ impl Control {
         let mut read_once = self.shared.status.read_once();
         let _ = timeout(FIRST_ANSWER, read_once.wait_for(|has_read| *has_read)).await;
     }
-}
 
-impl Control {
     /// The policies of the database and its tier table as they are now, and notice when they change.
     pub(super) fn policies(&self) -> watch::Receiver<Policies> {
         let mut policies = self.shared.policies.subscribe();

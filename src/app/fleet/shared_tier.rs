@@ -2,6 +2,7 @@
 //! fleet when it stops. All of that has a thread of its own, so that no scrape and no call of the admin API makes an answer
 //! late. How leases work is in `limiter`; how Redis is spoken to is in `global`.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use std::{io, thread};
@@ -136,14 +137,8 @@ pub fn measure_from_outside(redis: &global::Config) -> anyhow::Result<MeasuredRe
 /// The salt that limiter keys are hashed under. All nodes of a fleet derive the same one, because they share keys in
 /// Redis. Without Redis it is random at every start, so that no client can prepare keys that collide.
 pub(crate) fn salt(config: &Config) -> [u8; 16] {
-    config.redis.as_ref().map_or_else(random_salt, global::config::salt)
-}
-
-fn random_salt() -> [u8; 16] {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    let half = || RandomState::new().build_hasher().finish().to_le_bytes();
-    let (one, two) = (half(), half());
-    std::array::from_fn(|place| if place < 8 { one[place] } else { two[place - 8] })
+    let half = || u128::from(RandomState::new().build_hasher().finish());
+    config.redis.as_ref().map_or_else(|| (half() << 64 | half()).to_le_bytes(), global::config::salt)
 }
 
 /// Tells each window of a table by which plan the fleet shares it. Without Redis this does nothing.

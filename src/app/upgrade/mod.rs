@@ -19,7 +19,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -53,10 +53,7 @@ pub(super) struct Program {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("cannot start {}: {source}", .path.display())]
-    Start {
-        path: PathBuf,
-        source: io::Error,
-    },
+    Start { path: PathBuf, source: io::Error },
     /// It ended, or was ended.
     #[error("{} {how}{}", .path.display(), last_words(.words))]
     NotServing {
@@ -130,7 +127,7 @@ impl Program {
             let folders = std::env::var_os("PATH").unwrap_or_default();
             std::env::split_paths(&folders)
                 .map(|folder| folder.join(&typed))
-                .find(|path| is_same(path, &this))
+                .find(|path| path.canonicalize().is_ok_and(|path| path == this))
         };
         Ok(Program { path: found.unwrap_or(this), arguments: arguments.collect() })
     }
@@ -330,10 +327,6 @@ fn last_words(words: &str) -> String {
 /// Such a text as the log has it: in one line.
 pub(super) fn in_one_line(text: &str) -> String {
     text.lines().map(str::trim).collect::<Vec<_>>().join(" | ").replace(": | ", ": ")
-}
-
-fn is_same(path: &Path, other: &Path) -> bool {
-    path.canonicalize().is_ok_and(|path| path == other)
 }
 
 const ENDED_WITHIN: Duration = Duration::from_secs(2);

@@ -140,7 +140,8 @@ pub(super) async fn pass(
     if let Ok(id) = HeaderValue::try_from(request_id) {
         response.headers_mut().insert(X_REQUEST_ID, id);
     }
-    if is_unread || gate.ends_connections() {
+    let is_draining = gate.state.readiness.phase() == ProcessPhase::Draining;
+    if is_unread || is_draining || descriptors::is_short(clock::now_ns()) {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
@@ -238,11 +239,6 @@ impl EndpointGate {
             None if is_read => AdminRefusal::OnlyRead(allow),
             None => AdminRefusal::Method(allow),
         }
-    }
-
-    /// Whether connections must not be kept alive: the process drains, or descriptors are scarce.
-    fn ends_connections(&self) -> bool {
-        self.state.readiness.phase() == ProcessPhase::Draining || descriptors::is_short(clock::now_ns())
     }
 }
 
