@@ -23,7 +23,6 @@ use metrics::Metrics;
 use policy::AuthMethodId;
 
 use crate::explain::{InForce, LimitSource, RequestExplanation, explain};
-use crate::fleet::values_in_redis::ValuesInRedis;
 use crate::live::Shards;
 
 pub(crate) struct SharedTier {
@@ -154,11 +153,6 @@ pub(crate) fn share(table: &mut policy::RouteTable, limiter: &Limiter) {
 
 impl SharedTier {
     /// What nodes leave for each other in Redis.
-    pub(crate) fn fleet_values(&self) -> ValuesInRedis {
-        ValuesInRedis(self.global.shared_values())
-    }
-
-    /// The same, for who needs more of them than certificates do.
     pub(crate) fn shared_values(&self) -> global::SharedValues {
         self.global.shared_values()
     }

@@ -21,6 +21,7 @@ use super::counts::{Clocks, Counts};
 use super::decisions;
 use super::envoy::Rls;
 use super::fleet::shared_tier::SharedTier;
+use super::fleet::values_in_redis::ValuesInRedis;
 use super::fleet::{node_name, shared_tier};
 use super::hot_keys::HotKeys;
 use super::lines::say;
@@ -375,7 +376,7 @@ fn process(
     exporter.switch(config.trace.as_ref(), &node_name::node(&config.node).name);
     let (limiter, shared_tier) = shared_tier::limiter(config, table_bytes)?;
     let (commands, receivers) = (0..workers).map(|_| mpsc::channel(COMMANDS)).unzip();
-    let fleet_values = shared_tier.as_ref().map(|tier| Arc::new(tier.fleet_values()) as Arc<_>);
+    let fleet_values = shared_tier.as_ref().map(|tier| Arc::new(ValuesInRedis(tier.shared_values())) as Arc<_>);
     let process = Process {
         limiter,
         metrics,
