@@ -36,8 +36,7 @@ use identity::AuthReport;
 use limit::{Limit, limits};
 use limiter::{Check, Limiter, PeekResult, RedisView};
 use policy::destination::{Destination, Mirror};
-use policy::response::cors;
-use policy::response::cors::Cors;
+use policy::response::cors::{self, Cors};
 use policy::table::{Aspect, ConsideredRoute, MatchVerdict};
 use policy::template::{UNFIT_PARAM, UnfitHeaderValue};
 use policy::{

@@ -3,8 +3,7 @@
 use http::HeaderMap;
 use prost_types::Duration;
 
-use gateway::proxy::response::limit_fields;
-use gateway::proxy::response::limit_fields::RateLimitFields;
+use gateway::proxy::response::limit_fields::{self, RateLimitFields};
 use gateway::proxy::snapshot::Snapshot;
 use limit::{Calendar, CalendarUnit, Charge, Outcome, TrialSet};
 use limiter::{Check, Limiter};

@@ -30,8 +30,7 @@ use super::publisher::prepare::PreparedConfig;
 use super::publisher::{Process, Publisher};
 use super::read_files::OutdatedFiles;
 use super::signals::{SignalRequest, Signals};
-use super::sockets::listening;
-use super::sockets::listening::Role;
+use super::sockets::listening::{self, Role};
 use super::upgrade::{Predecessor, Program, SpendExchange, UpgradeRequester};
 use super::upkeep::Upkeep;
 use super::utilisation::Utilisation;
@@ -376,7 +375,8 @@ fn process(
     exporter.switch(config.trace.as_ref(), &node_name::node(&config.node).name);
     let (limiter, shared_tier) = shared_tier::limiter(config, table_bytes)?;
     let (commands, receivers) = (0..workers).map(|_| mpsc::channel(COMMANDS)).unzip();
-    let fleet_values = shared_tier.as_ref().map(|tier| Arc::new(ValuesInRedis(tier.shared_values())) as Arc<_>);
+    let fleet_values =
+        shared_tier.as_ref().map(|tier| Arc::new(ValuesInRedis(tier.shared_values())) as Arc<_>);
     let process = Process {
         limiter,
         metrics,

@@ -31,8 +31,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use base::clock;
 use channel::Channel;
 use limiter::Limiter;
-use limiter::local;
-use limiter::local::Relative;
+use limiter::local::{self, Relative};
 pub(super) use messages::{Hello, SocketDescription, WITHIN_MAX};
 use messages::{VARIABLE, Word};
 pub(super) use spend_exchange::SpendExchange;

@@ -15,8 +15,7 @@ use super::spend_exchange::SpendExchange;
 use crate::sockets::inherited_sockets::InheritedSockets;
 use base::clock;
 use limiter::Limiter;
-use limiter::local;
-use limiter::local::Relative;
+use limiter::local::{self, Relative};
 
 /// The process whose place this one takes.
 #[derive(Debug)]

@@ -10,8 +10,7 @@ use rustix::process::Signal;
 
 use super::messages::VARIABLE;
 use super::report::{UpgradeResult, ask};
-use crate::sockets::neighbour;
-use crate::sockets::neighbour::Neighbour;
+use crate::sockets::neighbour::{self, Neighbour};
 use config::Config;
 use net::listening::Bind;
 

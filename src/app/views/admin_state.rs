@@ -6,8 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::counts::Counts;
-use crate::explain;
-use crate::explain::LimitSource;
+use crate::explain::{self, LimitSource};
 use crate::live;
 use crate::publisher::Publisher;
 use crate::views::keys;

@@ -15,8 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time;
 
-use super::answer;
-use super::answer::{Answer, Deletion};
+use super::answer::{self, Answer, Deletion};
 use super::page::{ListPage, PageQuery};
 use super::reading::conditions::{expected, idempotency_key};
 use super::reading::fields::BodyFields;
@@ -25,8 +24,7 @@ use crate::admin::control::{ControlPlane, Proposal, Writes};
 use crate::admin::gate::RequestAuthor;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
-use crate::database;
-use crate::database::{Actor, Database, Expect, IdempotentRequest, PageRange, TableRow};
+use crate::database::{self, Actor, Database, Expect, IdempotentRequest, PageRange, TableRow};
 use auth::keys::digest_text;
 use base::words;
 

@@ -7,8 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::answer;
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::endpoint::read;
 use super::operations::Document;
 use super::reading::path::PathValues;

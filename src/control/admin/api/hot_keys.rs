@@ -6,8 +6,7 @@ use axum::extract::State as Of;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::answer;
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::endpoint::read;
 use super::operations::Document;
 use super::reading::query::Query;

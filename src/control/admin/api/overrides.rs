@@ -10,8 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::answer;
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::endpoint::{change, read};
 use super::operations::Document;
@@ -23,9 +22,8 @@ use super::schema::{BoundedText, DurationText, Name, Reason};
 use crate::admin::access::AdminRole::{Operate, Read};
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
-use crate::database;
 use crate::database::{
-    ABSOLUTE_MAX, Database, NewOverride, OverrideFilter, OverrideKind, OverrideRow, PageRange,
+    self, ABSOLUTE_MAX, Database, NewOverride, OverrideFilter, OverrideKind, OverrideRow, PageRange,
     SUBJECT_CHARS_MAX, Time,
 };
 use auth::keys::{self, digest_text};

@@ -13,8 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::answer;
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::decisions::{NOT_KEPT, newest_of, refusals_of};
 use super::endpoint::read;
 use super::operations::Document;
