@@ -11,8 +11,8 @@ use tokio::time::timeout;
 
 use control::database::{self, Database, DecisionEvent, Time};
 use metrics::{Metrics, SharedCounter};
+use observe::record::LineLog;
 use observe::record::decisions::{DecisionSample, KEPT_MAX, SampleCursor, SampleMemory};
-use observe::record::{Buffer, LineLog};
 
 /// What follows the samples; dropping it ends that.
 #[derive(Debug)]
@@ -38,22 +38,9 @@ impl SampleWriters {
             )
         });
         let lost = metrics.decision_log.dropped.clone();
-        let mut writer = Writer {
-            memory: Arc::clone(memory),
-            log: Arc::clone(log),
-            lines: log.buffer(),
-            cursor: SampleCursor::default(),
-            lost,
-        };
         let stop = Arc::new(Notify::new());
-        let stopped = Arc::clone(&stop);
-        let writing = tokio::spawn(async move {
-            let mut is_last = false;
-            while !is_last {
-                is_last = timeout(EVERY, stopped.notified()).await.is_ok();
-                writer.write();
-            }
-        });
+        let writing = write(Arc::clone(memory), Arc::clone(log), lost, Arc::clone(&stop));
+        let writing = tokio::spawn(writing);
         let (written, lost) = (SharedCounter::default(), SharedCounter::default());
         let shown = (written.clone(), lost.clone());
         metrics.register(move |families| {
@@ -65,7 +52,9 @@ impl SampleWriters {
             )
         });
         let recording = database.map(|database| {
-            let recorder = Recorder::new(Arc::clone(memory), Box::new(database), (written, lost));
+            let (memory, database) = (Arc::clone(memory), Box::new(database));
+            let cursor = SampleCursor::default();
+            let recorder = Recorder { memory, database, cursor, written, lost, is_failing: false };
             let stop = Arc::new(Notify::new());
             (tokio::spawn(recorder.follow(Arc::clone(&stop))), stop)
         });
@@ -91,28 +80,22 @@ impl Drop for SampleWriters {
     }
 }
 
-struct Writer {
-    memory: Arc<SampleMemory>,
-    log: Arc<LineLog>,
-    lines: Buffer,
-    cursor: SampleCursor,
-    lost: SharedCounter,
-}
-
-impl Writer {
-    fn write(&mut self) {
-        let (samples, lost) = self.memory.since(&mut self.cursor, KEPT_MAX);
-        if !self.lines.is_written() {
-            return;
+async fn write(memory: Arc<SampleMemory>, log: Arc<LineLog>, lost: SharedCounter, stop: Arc<Notify>) {
+    let (buffer, mut cursor, mut is_last) = (log.buffer(), SampleCursor::default(), false);
+    while !is_last {
+        is_last = timeout(EVERY, stop.notified()).await.is_ok();
+        let (samples, overwritten) = memory.since(&mut cursor, KEPT_MAX);
+        if !buffer.is_written() {
+            continue;
         }
-        self.lost.add(lost);
+        lost.add(overwritten);
         let mut lines = Vec::new();
         for sample in &samples {
-            let before = self.log.before_line("decision", &sample.node, sample.time);
+            let before = log.before_line("decision", &sample.node, sample.time);
             sample.push_lines(&before, &mut lines);
         }
-        lines.iter().for_each(|line| self.lines.write_line(line));
-        self.lines.hand_over();
+        lines.iter().for_each(|line| buffer.write_line(line));
+        buffer.hand_over();
     }
 }
 
@@ -127,14 +110,6 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn new(
-        memory: Arc<SampleMemory>,
-        database: Box<dyn Fn() -> Option<Database> + Send + Sync>,
-        (written, lost): (SharedCounter, SharedCounter),
-    ) -> Recorder {
-        Recorder { memory, database, cursor: SampleCursor::default(), written, lost, is_failing: false }
-    }
-
     async fn follow(mut self, stop: Arc<Notify>) {
         let mut is_last = false;
         while !is_last {
@@ -197,11 +172,8 @@ fn event(sample: &DecisionSample) -> Option<DecisionEvent> {
     })
 }
 
-/// Samples of one transaction.
 const EVENTS_AT_ONCE: usize = 500;
-/// How often samples are written to the database.
 const RECORDED_EVERY: Duration = Duration::from_secs(1);
-/// How long a stop waits for the last ones.
 const LAST_WRITE: Duration = Duration::from_secs(1);
 /// How often samples are written on.
 const EVERY: Duration = Duration::from_millis(200);

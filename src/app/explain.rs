@@ -36,8 +36,7 @@ use identity::AuthReport;
 use limit::{Limit, limits};
 use limiter::{Check, Limiter, PeekResult, RedisView};
 use policy::destination::{Destination, Mirror};
-use policy::response::cors;
-use policy::response::cors::Cors;
+use policy::response::cors::{self, Cors};
 use policy::table::{Aspect, ConsideredRoute, MatchVerdict};
 use policy::template::{UNFIT_PARAM, UnfitHeaderValue};
 use policy::{
@@ -79,7 +78,6 @@ pub struct RequestExplanation {
     servers: Vec<String>,
     /// Routes and their verdicts, the nearest first.
     considered: Vec<(String, String)>,
-    /// How many routes are not in `considered`.
     hidden: usize,
     limits: Vec<Limit>,
     /// The policies that exempt it, and the entry that each has for it.
@@ -104,7 +102,6 @@ pub struct InForce<'s> {
     pub client_ip: &'s ClientIp,
     /// The listeners, in the order of the configuration.
     pub listeners: &'s [ListenerConfig],
-    /// The names of the upstreams.
     pub upstreams: &'s IdVec<UpstreamId, &'s str>,
 }
 
@@ -255,13 +252,11 @@ fn mirrored(mirror: &Mirror) -> String {
 }
 
 impl RequestExplanation {
-    /// The request is refused, whatever its limits say.
     fn refused(mut self, refusal: &Refusal) -> RequestExplanation {
         self.refused = Some(status_and_detail(refusal));
         self
     }
 
-    /// Lists the routes and what became of each.
     fn consider(&mut self, table: &RouteTable, facts: &RoutingFacts<'_, '_>, all: bool) {
         let considered = table.explain(facts);
         let shown = nearest::first(&considered, facts, if all { usize::MAX } else { ROUTES_SHOWN });
@@ -496,7 +491,7 @@ impl RequestExplanation {
         lines.extend(self.exempt.iter().map(|(policy, entry)| format!("exempt   from {policy}: {entry}")));
         for limit in &self.limits {
             let shadow = match &limit.trial {
-                _ if !limit.shadow => "",
+                _ if !limit.charge.shadow => "",
                 None => " (shadow)",
                 Some(_) => " (compared)",
             };
@@ -577,7 +572,6 @@ fn without_secrets(shown: serde_json::Value) -> serde_json::Value {
     }
 }
 
-/// What is said of the route that takes a request.
 const ANSWERS: &str = "answers";
 /// Follows what authentication says where nobody can be asked about the limits, which come first.
 const LIMITS_UNKNOWN: &str = "; 429 if a limit is used up, which only a running gateway knows";

@@ -201,7 +201,6 @@ fn untimely_shown(subject: Subject, trust: &Trust) -> Option<FileProblem> {
     Some(FileProblem::warning(subject, "tls.cert", message, RENEW.into()))
 }
 
-/// What to do about a certificate that peers refuse.
 const RENEW: &str = "replace the file with a renewed certificate";
 
 /// Users and groups that are not there. A socket's directory is not looked at: a service often brings it with it.

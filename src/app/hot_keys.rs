@@ -3,7 +3,6 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::num::NonZeroU64;
-use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -25,8 +24,6 @@ use metrics::hot_keys::{
 };
 use metrics::{Metrics, SharedCounter};
 use policy::{KeyNaming, NamedSubject};
-
-type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// What is known of heavy keys, and how it is gathered.
 #[derive(Clone)]
@@ -67,7 +64,6 @@ impl HotKeys {
         }))
     }
 
-    /// Where workers leave what they count.
     pub(crate) fn gathered(&self) -> Arc<KeyCollector> {
         Arc::clone(&self.0.gathered)
     }
@@ -81,7 +77,6 @@ impl HotKeys {
         self.0.checks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gathers each second, without end.
     pub(crate) async fn follow(self) {
         // Half a second after each began the workers have left what they counted before it.
         let into = Duration::from_nanos(clock::unix().subsec_nanos().into());
@@ -145,7 +140,6 @@ impl HotKeys {
         self.0.current.load().naming.cut_again(name)
     }
 
-    /// Leaves a minute for the other nodes.
     async fn write(&self, minute: u64, rows: &[u8]) {
         let Some((values, node)) = &self.0.fleet else { return };
         let name = note(minute);
@@ -157,16 +151,8 @@ impl HotKeys {
     }
 
     /// The same for the admin listener.
-    pub(crate) fn for_operators(&self) -> admin::HotKeysReader {
-        let keys = self.clone();
-        Box::new(move |asked| {
-            let keys = keys.clone();
-            Box::pin(async move { keys.shown(&asked).await })
-        })
-    }
-
-    async fn shown(&self, asked: &HotKeyFilter) -> admin::HotKeysShown {
-        let mut own = self.0.gathered.book().shown(asked);
+    pub(crate) async fn shown(self, asked: HotKeyFilter) -> admin::HotKeysShown {
+        let mut own = self.0.gathered.book().shown(&asked);
         for shown in &mut own {
             let NamedKey { key, policy, name, shard } = &*shown.key;
             shown.key = Arc::new(NamedKey::new(*key, policy, self.named_now(name), *shard));
@@ -175,7 +161,7 @@ impl HotKeys {
         let shards = own.iter().filter_map(|shown| shown.key.shard).map(|shard| (shard, shard_names(shard)));
         let shards = shards.filter_map(|(shard, name)| Some((shard, name?))).collect();
         // A fleet that does not answer in time is left out: what this node knows is shown at once.
-        let mut fleet = timeout(FLEET_WITHIN, self.of_fleet(asked)).await.ok().flatten();
+        let mut fleet = timeout(FLEET_WITHIN, self.of_fleet(&asked)).await.ok().flatten();
         let rows = fleet.iter_mut().flat_map(|(_, rows)| rows);
         rows.for_each(|row| row.name = self.named_now(&row.name));
         let is_in_force = |policy: &String| self.0.current.load().table.policy(policy).is_some();
@@ -184,20 +170,18 @@ impl HotKeys {
     }
 
     /// What all nodes together have told of the last minutes that are over: how many nodes, and their keys.
-    fn of_fleet<'a>(&'a self, asked: &'a HotKeyFilter) -> Step<'a, Option<(usize, Vec<FleetRow>)>> {
-        Box::pin(async move {
-            let (values, _) = self.0.fleet.as_ref()?;
-            let last = self.0.gathered.book().last_minute().map(|(minute, _)| minute)?;
-            let mut rows = Vec::new();
-            let mut nodes = BTreeSet::new();
-            for minute in last.saturating_sub(asked.minutes - 1)..=last {
-                for (node, told) in values.all_beside(&note(minute)).await.ok()? {
-                    rows.extend(decode(&told));
-                    nodes.insert(node);
-                }
+    async fn of_fleet(&self, asked: &HotKeyFilter) -> Option<(usize, Vec<FleetRow>)> {
+        let (values, _) = self.0.fleet.as_ref()?;
+        let last = self.0.gathered.book().last_minute().map(|(minute, _)| minute)?;
+        let mut rows = Vec::new();
+        let mut nodes = BTreeSet::new();
+        for minute in last.saturating_sub(asked.minutes - 1)..=last {
+            for (node, told) in values.all_beside(&note(minute)).await.ok()? {
+                rows.extend(decode(&told));
+                nodes.insert(node);
             }
-            Some((nodes.len(), sum(rows, asked)))
-        })
+        }
+        Some((nodes.len(), sum(rows, asked)))
     }
 }
 
@@ -250,7 +234,6 @@ fn note(minute: u64) -> String {
 const KEPT: Duration = Duration::from_secs(62 * 60);
 /// How long a write may take; the next second is not waited for meanwhile.
 const ANSWER_WITHIN: Duration = Duration::from_millis(500);
-/// How long an operator waits for the fleet.
 const FLEET_WITHIN: Duration = Duration::from_secs(2);
 /// Lines of the log a minute.
 const LINES_MAX: usize = 32;

@@ -26,7 +26,6 @@ pub(super) enum FileReader {
 pub(super) struct OutdatedFiles(Arc<Mutex<BTreeSet<FileReader>>>);
 
 impl FileReader {
-    /// The word for it in labels.
     pub(super) fn word(&self) -> &'static str {
         match self {
             FileReader::Listener(_) => "listener",

@@ -12,7 +12,6 @@ use super::service_manager;
 use super::views::last_reload::LastReload;
 use config::{self, Errors, Files, Report, RowDocument};
 
-/// Reads the file again and publishes it.
 pub(super) async fn reload(
     path: &Path,
     publisher: &mut Publisher,
@@ -105,12 +104,13 @@ pub(super) async fn follow(publisher: &mut Publisher, control: &Control, last: &
     }
 }
 
-/// The first configuration of a process as it is with the rows that the database has already, as far as they fit.
+/// The first configuration of a process as it is with the rows that the database has already, as far as they fit; of which
+/// version those are, and why some do not.
 pub(super) async fn with_rows(
     path: &Path,
     prepared: PreparedConfig,
     control: &Control,
-) -> anyhow::Result<(PreparedConfig, RowStatus)> {
+) -> anyhow::Result<(PreparedConfig, i64, Option<String>)> {
     let Policies { version, rows } = control.policies().borrow().clone();
     let path = path.to_owned();
     let again = tokio::task::spawn_blocking(move || {
@@ -144,19 +144,7 @@ pub(super) async fn with_rows(
             alone
         }
     };
-    Ok((prepared, RowStatus { version, refused: why(refused) }))
-}
-
-/// Rows of the database that a configuration has, or does not have and why.
-pub(super) struct RowStatus {
-    version: i64,
-    refused: Option<String>,
-}
-
-impl RowStatus {
-    pub(super) fn published(self, control: &Control) {
-        control.published(self.version, self.refused, false);
-    }
+    Ok((prepared, version, why(refused)))
 }
 
 /// Publishes these files with the rows of the database, as far as they fit. The files are in force then.
@@ -198,7 +186,6 @@ async fn publish_with(
     publisher.publish(definition).await
 }
 
-/// Says which rows of the database are not in force.
 fn why(refused: Vec<Errors>) -> Option<String> {
     let refused: Vec<String> =
         refused.into_iter().map(|errors| errors.without_warnings().to_string()).collect();

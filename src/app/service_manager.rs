@@ -9,7 +9,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use sd_notify::NotifyState;
 
@@ -38,11 +37,6 @@ pub(super) fn main_process(pid: u32) {
     let _ = notify(&[NotifyState::MainPid(pid)]);
 }
 
-/// It works.
-fn alive() {
-    let _ = notify(&[NotifyState::Watchdog]);
-}
-
 fn notify(states: &[NotifyState<'_>]) -> io::Result<()> {
     let named = std::env::var_os("NOTIFY_SOCKET");
     let Some(name) = named.as_ref().and_then(|named| named.as_bytes().strip_prefix(b"@")) else {
@@ -51,11 +45,6 @@ fn notify(states: &[NotifyState<'_>]) -> io::Result<()> {
     let message: String = states.iter().map(|state| format!("{state}\n")).collect();
     let address = SocketAddr::from_abstract_name(name)?;
     UnixDatagram::unbound()?.send_to_addr(message.as_bytes(), &address).map(drop)
-}
-
-/// How often [`alive`] has to be said: twice as often as systemd wants to hear it. `None`: never.
-fn alive_every() -> Option<Duration> {
-    sd_notify::watchdog_enabled().map(|within| within / 2).filter(|every| !every.is_zero())
 }
 
 /// Says to systemd's watchdog that every worker goes on turning, if that is wanted.
@@ -68,7 +57,9 @@ pub(super) struct WatchdogNotifier {
 
 impl WatchdogNotifier {
     pub(super) fn new(shared: &Arc<WorkerResources>) -> WatchdogNotifier {
-        let tick = alive_every().map(tokio::time::interval);
+        // Twice as often as systemd wants to hear it.
+        let every = sd_notify::watchdog_enabled().map(|within| within / 2).filter(|every| !every.is_zero());
+        let tick = every.map(tokio::time::interval);
         WatchdogNotifier { tick, shared: Arc::clone(shared), turns: vec![0; shared.turns.len()] }
     }
 
@@ -84,7 +75,7 @@ impl WatchdogNotifier {
     pub(super) fn say(&mut self) {
         let turns: Vec<u64> = self.shared.turns.iter().map(|turns| turns.load(Ordering::Relaxed)).collect();
         match turns.iter().zip(&self.turns).position(|(now, before)| now == before) {
-            None => alive(),
+            None => _ = notify(&[NotifyState::Watchdog]),
             Some(worker) => {
                 tracing::error!(
                     worker,

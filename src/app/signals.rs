@@ -2,7 +2,6 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// The signals the gateway listens to.
 pub(super) struct Signals {
     hup: Signal,
     usr1: Signal,
@@ -10,7 +9,6 @@ pub(super) struct Signals {
     pub(super) stop: Stop,
 }
 
-/// The signals that ask to stop.
 pub(super) struct Stop {
     term: Signal,
     quit: Signal,

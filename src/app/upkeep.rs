@@ -12,18 +12,18 @@ use super::utilisation::{self, Utilisation};
 use gateway::server::worker::WorkerResources;
 use gateway::service::overload::Overload;
 
-/// The intervals, and what is done at each.
 pub(super) struct Upkeep {
     memory: Interval,
     overload: Arc<Overload>,
     alive: WatchdogNotifier,
+    comparison: Interval,
     utilisation: utilisation::Watch,
     lines: Interval,
     logs: Logs,
 }
 
 impl Upkeep {
-    pub(super) fn new(shared: &Arc<WorkerResources>, utilisation: &Arc<Utilisation>, logs: &Logs) -> Upkeep {
+    pub(super) fn new(shared: &Arc<WorkerResources>, watched: &Arc<Utilisation>, logs: &Logs) -> Upkeep {
         let every = |period| {
             let mut every = interval(period);
             every.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -33,7 +33,8 @@ impl Upkeep {
             memory: every(MEMORY_EVERY),
             overload: Arc::clone(&shared.overload),
             alive: WatchdogNotifier::new(shared),
-            utilisation: utilisation::Watch::new(utilisation),
+            comparison: every(utilisation::EVERY),
+            utilisation: utilisation::Watch::new(watched),
             lines: every(LINES_EVERY),
             logs: logs.clone(),
         }
@@ -46,7 +47,7 @@ impl Upkeep {
             _ = self.memory.tick() => self.overload.look(),
             () = self.alive.due() => self.alive.say(),
             _ = self.lines.tick() => self.logs.look(),
-            () = self.utilisation.due() => self.utilisation.compare(),
+            _ = self.comparison.tick() => self.utilisation.compare(),
         }
     }
 }

@@ -9,8 +9,6 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::time::{Interval, MissedTickBehavior, interval};
-
 use base::clock;
 use gateway::server::worker::WorkerResources;
 use gateway::service::config::ListenerConfig;
@@ -24,7 +22,6 @@ pub(super) struct Utilisation {
 
 /// What a comparison compares with.
 pub(super) struct Watch {
-    tick: Interval,
     of: Arc<Utilisation>,
     at: Instant,
     /// Time that each worker had worked, nanoseconds.
@@ -68,16 +65,8 @@ impl Utilisation {
 }
 
 impl Watch {
-    /// Compares for `of` from now on.
     pub(super) fn new(of: &Arc<Utilisation>) -> Watch {
-        let mut tick = interval(EVERY);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Skip);
-        Watch { tick, of: Arc::clone(of), at: clock::instant(), busy_ns: vec![0; of.shared.busy_ns.len()] }
-    }
-
-    /// Ready when a comparison is due. Cancel-safe.
-    pub(super) async fn due(&mut self) {
-        self.tick.tick().await;
+        Watch { of: Arc::clone(of), at: clock::instant(), busy_ns: vec![0; of.shared.busy_ns.len()] }
     }
 
     pub(super) fn compare(&mut self) {
@@ -97,4 +86,4 @@ impl Watch {
 }
 
 /// Long enough for what workers tell of themselves five times a second.
-const EVERY: Duration = Duration::from_secs(5);
+pub(super) const EVERY: Duration = Duration::from_secs(5);

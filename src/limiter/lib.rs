@@ -59,7 +59,6 @@ pub use fleet_penalties::PenaltyExchange;
 pub use global::link::{Done, Link};
 pub use holders::account::Account;
 pub use holders::assignments::Assignments;
-pub use holders::by_holder::Holder;
 pub use holders::overrides::{BlockAnswer, Change, Override, Overrides};
 pub use holders::own_limits::OwnLimit;
 pub use holders::resets::{Reset, Resets};

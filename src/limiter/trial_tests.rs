@@ -8,10 +8,10 @@ use proptest::prelude::*;
 use super::Limiter;
 use super::check::Check;
 use super::check::tests::{Job, NOW, check, limiter, policy, table};
-use crate::{Change, Holder, Override, Reset};
-use ::policy::RouteTable;
+use crate::{Change, Override, Reset};
 use ::policy::counting::shorthand;
 use ::policy::definition::{self, CandidateDefinition, Idempotency};
+use ::policy::{Holder, RouteTable};
 use limit::{Algorithm, Penalty, PolicyId};
 use metrics::Comparison;
 

@@ -44,7 +44,7 @@ impl fmt::Display for Bind {
 pub struct BoundListener {
     open: ListeningSocket,
     /// Only held, so that the file of a Unix socket goes with the listener.
-    file: Option<unix_socket::SocketFile>,
+    file: Option<Arc<unix_socket::SocketFile>>,
 }
 
 #[derive(Debug)]
@@ -118,7 +118,7 @@ impl BoundListener {
     }
 
     /// The same over a socket that listens already, where `bind` says. The file of a Unix socket that systemd has made is
-    /// systemd's, which goes on listening there; the file of a predecessor (`owns_file`) is this process's once it serves.
+    /// systemd's, which goes on listening there; the file of a predecessor is this process's once it serves.
     ///
     /// # Errors
     /// If it is no such socket.
@@ -126,19 +126,14 @@ impl BoundListener {
         what: &'static str,
         socket: Socket,
         bind: &Bind,
-        owns_file: bool,
+        file: Option<Arc<unix_socket::SocketFile>>,
     ) -> Result<BoundListener, Error> {
-        let adopted = match bind {
-            Bind::Tcp(_) => TcpListener::from_std(std::net::TcpListener::from(OwnedFd::from(socket)))
-                .map(|listener| BoundListener { open: ListeningSocket::Tcp(listener), file: None }),
-            Bind::Unix(path) => {
-                UnixListener::from_std(StdUnixListener::from(OwnedFd::from(socket))).map(|listener| {
-                    let file = owns_file.then(|| unix_socket::SocketFile::inherited(path)).flatten();
-                    BoundListener { open: ListeningSocket::Unix(listener), file }
-                })
-            }
+        let socket = OwnedFd::from(socket);
+        let open = match bind {
+            Bind::Tcp(_) => TcpListener::from_std(socket.into()).map(ListeningSocket::Tcp),
+            Bind::Unix(_) => UnixListener::from_std(socket.into()).map(ListeningSocket::Unix),
         };
-        adopted.map_err(|source| match bind {
+        open.map(|open| BoundListener { open, file }).map_err(|source| match bind {
             Bind::Tcp(address) => at(what, address.to_string(), source),
             Bind::Unix(path) => at(what, path.display().to_string(), source),
         })
@@ -196,7 +191,7 @@ fn bind_unix(path: &Path) -> Result<BoundListener, unix_socket::Error> {
     let (socket, file) = unix_socket::bind(path, &Rights::PRIVATE)?;
     socket.listen(BACKLOG)?;
     let listener = UnixListener::from_std(StdUnixListener::from(OwnedFd::from(socket)))?;
-    Ok(BoundListener { open: ListeningSocket::Unix(listener), file: Some(file) })
+    Ok(BoundListener { open: ListeningSocket::Unix(listener), file: Some(Arc::new(file)) })
 }
 
 /// Connections that the kernel queues until they are accepted.

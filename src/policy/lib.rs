@@ -34,6 +34,7 @@ pub use counting::selection::PolicySelection;
 pub use counting::{MissingDimension, Policy, Window};
 pub use destination::UpstreamId;
 pub use error::Error;
+pub use keys::holder::Holder;
 pub use keys::http_subject::HttpSubject;
 pub use keys::named_subject::{NamedSubject, SubjectValues};
 pub use keys::named_value::NamedValue;

@@ -126,7 +126,6 @@ pub(super) async fn http1<L>(
 /// By which fault of TLS a connection that drives itself has ended; its requests are told only that it is closed.
 pub(super) type TlsFault = Rc<Cell<Option<Cause>>>;
 
-/// An HTTP/2 connection that has just been opened.
 pub(super) struct NewHttp2<B> {
     pub sender: http2::SendRequest<B>,
     /// What it knows of the frames that come on it.

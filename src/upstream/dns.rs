@@ -347,7 +347,6 @@ fn answer<T>(records: &[Record], found: Vec<T>, rank: usize) -> Result<DnsAnswer
     Ok(DnsAnswer { found, ttl, rank })
 }
 
-/// The files that names depend on.
 const FILES: [&str; 2] = ["/etc/hosts", "/etc/resolv.conf"];
 /// How long an answer holds that does not say it.
 const TTL_UNKNOWN: Duration = Duration::from_secs(30);

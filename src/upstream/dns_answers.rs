@@ -32,7 +32,6 @@ struct AnswerSet<T> {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum LastAnswer {
-    /// There was none yet.
     Awaited,
     Good,
     /// That there is no such record.
@@ -196,7 +195,6 @@ impl DnsAnswers {
 }
 
 impl HostAddresses {
-    /// One of which only endpoints are known.
     fn known(name: &str, endpoints: &[ServerEndpoint]) -> HostAddresses {
         let mut host = HostAddresses::default();
         for endpoint in endpoints {
@@ -289,7 +287,6 @@ fn endpoint_of(server: &config::ConfiguredServer, service: &SrvTarget, ip: IpAdd
     ServerEndpoint { place, address: ServerAddress::Tcp((ip, service.port).into()), weight }
 }
 
-/// Hosts that a failure names.
 const SAID_MAX: usize = 3;
 
 #[cfg(test)]

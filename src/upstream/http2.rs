@@ -136,7 +136,6 @@ impl<B> Http2Connections<B> {
         self.connections.borrow_mut().retain(|connection| !connection.takes_none() || is_new(connection));
     }
 
-    /// Lets go of connections without a stream.
     pub(super) fn close_idle(&self) {
         self.connections.borrow_mut().retain(|connection| connection.streams.get() > 0);
     }
@@ -149,7 +148,6 @@ impl<B> Http2<B> {
         is_young && self.open.is_current() && self.meter.borrow().goaway().is_none()
     }
 
-    /// A request begins.
     fn asks(&self, now: Instant) {
         self.idle_since.set(None);
         let heard = self.meter.borrow().heard();
@@ -187,7 +185,6 @@ impl<B> Http2<B> {
         self.streams.get() == 0 && self.meter.borrow().streams_taken() == 0
     }
 
-    /// Counts out a stream that is over.
     pub(super) fn leave(&self) {
         self.streams.set(self.streams.get().saturating_sub(1));
     }
@@ -235,7 +232,6 @@ impl<B> Http2Exchange<B> {
         self.body.as_ref().is_none_or(Body::is_end_stream)
     }
 
-    /// The length of the rest of the answer's body, as far as it is known.
     pub(super) fn size_hint(&self) -> SizeHint {
         self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), Body::size_hint)
     }
@@ -246,7 +242,6 @@ where
     B: Body<Data = Bytes> + Unpin + 'static,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    /// Sends a request on the stream.
     pub(super) fn begin(&mut self, request: Request<B>) {
         self.answer = Some(Box::pin(self.connection.sender.clone().try_send_request(request)));
     }

@@ -40,7 +40,6 @@ use metrics::IpVersion;
 pub struct Pool<B: Body + 'static> {
     /// What all workers share.
     pub upstream: Arc<Upstream>,
-    /// How many retries it may still see.
     pub budget: Rc<RetryBudget>,
     servers: IdVec<ServerIndex, Rc<ServerPool<B>>>,
     balancer: Balancer,
@@ -549,7 +548,6 @@ where
         }
     }
 
-    /// A connection to this server has come to be.
     fn works(&self, index: ServerIndex) {
         let server = &self.upstream.servers[index];
         if server.connected() {
@@ -667,7 +665,6 @@ impl<B: Body + 'static> Pool<B> {
         self.upstream.health.succeeded(server, clock::now_ns);
     }
 
-    /// An exchange with this server is over.
     pub(super) fn exchange_over(&self, server: ServerIndex) {
         let exchanges = &self.servers[server].exchanges;
         exchanges.set(exchanges.get().saturating_sub(1));

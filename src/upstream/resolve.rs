@@ -244,7 +244,6 @@ impl Resolver {
         }
     }
 
-    /// When the first question is due that is not under way.
     fn next_due(&self) -> Option<Instant> {
         let waiting = self.again.iter().filter(|(question, _)| !self.under_way.contains(question));
         waiting.map(|(_, again)| *again).min()
@@ -323,7 +322,6 @@ impl DnsReply {
         }
     }
 
-    /// How long it holds, if it is an answer.
     fn ttl(&self) -> Option<Duration> {
         match self {
             DnsReply::Services(_, answer) => answer.as_ref().ok().map(|answer| answer.ttl),

@@ -213,7 +213,6 @@ impl Upload {
         Upload { progress, bounds, asked, still: (now, moved), looks, _early: early }
     }
 
-    /// When to look first.
     pub(super) fn first_look(&self) -> Instant {
         self.still.0 + LOOK_EVERY.min(self.bounds.response)
     }

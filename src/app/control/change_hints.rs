@@ -14,7 +14,7 @@ pub(super) struct ChangeHints {
     database: Option<database::DatabaseHints>,
     redis: Option<global::Hints>,
     /// Whether hints of the database can be heard, and those of Redis.
-    open: [bool; 2],
+    pub open: [bool; 2],
 }
 
 impl ChangeHints {
@@ -23,16 +23,6 @@ impl ChangeHints {
         redis: Option<global::Hints>,
     ) -> ChangeHints {
         ChangeHints { database, redis, open: [false; 2] }
-    }
-
-    /// Whether hints can be heard of either kind.
-    pub(super) fn hear(&self) -> bool {
-        self.open.contains(&true)
-    }
-
-    /// Whether hints of the database can be heard, and those of Redis.
-    pub(super) fn are_open(&self) -> [bool; 2] {
-        self.open
     }
 
     /// Waits for a hint, or until hints can be heard or no longer can, because what changed while they could not is to

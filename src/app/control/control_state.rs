@@ -18,7 +18,6 @@ pub(crate) struct Policies {
     pub(crate) rows: Arc<Rows>,
 }
 
-/// What the follower and those who change something share.
 #[derive(Default)]
 pub(crate) struct ControlState {
     /// The database, once it has answered for the first time.
@@ -33,14 +32,13 @@ pub(crate) struct ControlState {
     pub(super) policies: watch::Sender<Policies>,
     /// The version of the policies that the publisher has put into force, or could not.
     pub(super) published: watch::Sender<i64>,
-    /// The files that are in force.
     pub(super) files: ArcSwap<Files>,
     pub(super) status: Status,
 }
 
 impl ControlState {
     /// Waits until this node has a version in force; `false` if nobody follows any more.
-    pub(super) async fn applied(&self, version: i64) -> bool {
+    pub(super) async fn applied(self: Arc<ControlState>, version: i64) -> bool {
         if self.in_force.subscribe().wait_for(|now| *now >= version).await.is_err() {
             return false;
         }

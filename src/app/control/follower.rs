@@ -3,7 +3,6 @@
 //!
 //! It reads when a hint comes, when this node changes something, and at intervals. So many changes at once are one read.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,11 +20,6 @@ use super::policies;
 use super::state_file::StateFile;
 use super::tables::Tables;
 
-/// A step of the follower, boxed because the compiler cannot see of futures of the database within others that they may
-/// go to another thread (rust-lang/rust#102211); of each by itself it can.
-type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
-/// Follows one database for the life of the process.
 pub(super) struct Follower {
     config: database::Config,
     events_kept: Duration,
@@ -83,10 +77,10 @@ impl Follower {
         }
         let mut ears = ChangeHints::new(database.listen(HINTS_TESTED_EACH), hints);
         loop {
-            self.shared.status.hears(ears.are_open());
+            self.shared.status.hears(ears.open);
             let is_read = self.read(&database).await;
             let is_file_due = self.state_file.as_ref().is_some_and(StateFile::is_due);
-            let pause = match is_read && ears.hear() && !is_file_due {
+            let pause = match is_read && ears.open.contains(&true) && !is_file_due {
                 true => POLL_WITH_HINTS,
                 false => POLL,
             };
@@ -103,100 +97,91 @@ impl Follower {
     }
 
     /// Puts the copy of an earlier run into force, until the database has answered.
-    fn recall(&mut self) -> Step<'_, ()> {
-        Box::pin(async move {
-            let Some(file) = &self.state_file else { return };
-            if let Some(state) = file.read().await {
-                self.put_all(&state);
-                tracing::info!(
-                    version = state.version,
-                    made_at = state.made_at.map(|at| at.to_string()),
-                    "the local copy of an earlier run is in force until the database answers"
-                );
-                self.shared.status.recalled(state.version);
-            }
-        })
+    async fn recall(&mut self) {
+        let Some(file) = &self.state_file else { return };
+        if let Some(state) = file.read().await {
+            self.put_all(&state);
+            tracing::info!(
+                version = state.version,
+                made_at = state.made_at.map(|at| at.to_string()),
+                "the local copy of an earlier run is in force until the database answers"
+            );
+            self.shared.status.recalled(state.version);
+        }
     }
 
-    /// Opens the database, as often as it takes.
-    fn open(&self) -> Step<'_, Database> {
-        Box::pin(async move {
-            loop {
-                match Database::open(&self.config).await {
-                    Ok(database) => return self.shared.opened.get_or_init(|| database).clone(),
-                    Err(error) => self.shared.status.failed(&error),
-                }
-                sleep(POLL).await;
+    async fn open(&self) -> Database {
+        loop {
+            match Database::open(&self.config).await {
+                Ok(database) => return self.shared.opened.get_or_init(|| database).clone(),
+                Err(error) => self.shared.status.failed(&error),
             }
-        })
+            sleep(POLL).await;
+        }
     }
 
     /// Reads what has changed, and puts it into force. Whether the database answered.
-    fn read<'a>(&'a mut self, database: &'a Database) -> Step<'a, bool> {
-        Box::pin(async move {
-            let asked = clock::instant();
-            if self.tables.is_outdated() {
-                // All is read again, because only rows tell what overrides mean now.
-                self.version = None;
+    async fn read(&mut self, database: &Database) -> bool {
+        let asked = clock::instant();
+        if self.tables.is_outdated() {
+            // All is read again, because only rows tell what overrides mean now.
+            self.version = None;
+        }
+        let read = match self.version {
+            Some((version, made_at)) => database.changes_since(version, made_at).await,
+            None => database.state().await.map(RowChanges::Everything),
+        };
+        let changes = match read {
+            Ok(changes) => changes,
+            Err(error) => {
+                self.shared.status.failed(&error);
+                return false;
             }
-            let read = match self.version {
-                Some((version, made_at)) => database.changes_since(version, made_at).await,
-                None => database.state().await.map(RowChanges::Everything),
-            };
-            let changes = match read {
-                Ok(changes) => changes,
-                Err(error) => {
-                    self.shared.status.failed(&error);
-                    return false;
+        };
+        let before = self.version;
+        let (version, made_at, is_other, has_other_policies) = match &changes {
+            RowChanges::Since { changed, gone } => {
+                self.tables.change(changed, gone);
+                let has_other_policies = self.policies.change(changed, gone);
+                if has_other_policies {
+                    self.shared.policies.send_replace(self.policies.as_of(changed.version));
                 }
-            };
-            let before = self.version;
-            let (version, made_at, is_other, has_other_policies) = match &changes {
-                RowChanges::Since { changed, gone } => {
-                    self.tables.change(changed, gone);
-                    let has_other_policies = self.policies.change(changed, gone);
-                    if has_other_policies {
-                        self.shared.policies.send_replace(self.policies.as_of(changed.version));
-                    }
-                    let is_other = before.map(|(version, _)| version) != Some(changed.version);
-                    (changed.version, changed.made_at, is_other, has_other_policies)
-                }
-                RowChanges::Everything(state) => (state.version, state.made_at, true, self.put_all(state)),
-            };
-            let since = Time::now();
-            self.version = Some((version, made_at));
-            self.shared.in_force.send_replace(version);
-            self.shared.status.confirmed(asked, version);
-            // Not said at a start, because what that finds is no news.
-            if let Some((before, _)) = before.filter(|_| is_other)
-                && let Ok(made) = database.made(before, version).await
-            {
-                self.shared.status.applied(&made, since, has_other_policies);
+                let is_other = before.map(|(version, _)| version) != Some(changed.version);
+                (changed.version, changed.made_at, is_other, has_other_policies)
             }
-            if let Some(file) = &mut self.state_file {
-                file.keep(database, self.version != before).await;
-            }
-            if asked.saturating_duration_since(self.swept) >= SWEEP {
-                self.swept = asked;
-                self.tables.sweep();
-            }
-            self.tidy(database, asked).await;
-            true
-        })
+            RowChanges::Everything(state) => (state.version, state.made_at, true, self.put_all(state)),
+        };
+        let since = Time::now();
+        self.version = Some((version, made_at));
+        self.shared.in_force.send_replace(version);
+        self.shared.status.confirmed(asked, version);
+        // Not said at a start, because what that finds is no news.
+        if let Some((before, _)) = before.filter(|_| is_other)
+            && let Ok(made) = database.made(before, version).await
+        {
+            self.shared.status.applied(&made, since, has_other_policies);
+        }
+        if let Some(file) = &mut self.state_file {
+            file.keep(database, self.version != before).await;
+        }
+        if asked.saturating_duration_since(self.swept) >= SWEEP {
+            self.swept = asked;
+            self.tables.sweep();
+        }
+        self.tidy(database, asked).await;
+        true
     }
 
     /// Rids the database of what has had its time, if that is due. Every node does, which is one delete of nothing for most.
-    fn tidy<'a>(&'a mut self, database: &'a Database, now: Instant) -> Step<'a, ()> {
-        Box::pin(async move {
-            if self.tidied.is_some_and(|tidied| now.saturating_duration_since(tidied) < TIDY) {
-                return;
-            }
-            self.tidied = Some(now);
-            if let Err(error) = database.upkeep(self.events_kept).await {
-                tracing::warn!(%error, "expired rows of the database cannot be deleted; they have no effect, and the \
-                    gateway tries again");
-            }
-        })
+    async fn tidy(&mut self, database: &Database, now: Instant) {
+        if self.tidied.is_some_and(|tidied| now.saturating_duration_since(tidied) < TIDY) {
+            return;
+        }
+        self.tidied = Some(now);
+        if let Err(error) = database.upkeep(self.events_kept).await {
+            tracing::warn!(%error, "expired rows of the database cannot be deleted; they have no effect, and the \
+                gateway tries again");
+        }
     }
 
     /// Puts a whole state into force. Whether its policies are other ones.
@@ -210,14 +195,12 @@ impl Follower {
     }
 
     /// Waits for a reason to read.
-    fn rest<'a>(&'a self, ears: &'a mut ChangeHints, pause: Duration) -> Step<'a, ()> {
-        Box::pin(async move {
-            tokio::select! {
-                () = ears.listen() => {}
-                () = self.shared.changed.notified() => {}
-                () = sleep(pause) => {}
-            }
-        })
+    async fn rest(&self, ears: &mut ChangeHints, pause: Duration) {
+        tokio::select! {
+            () = ears.listen() => {}
+            () = self.shared.changed.notified() => {}
+            () = sleep(pause) => {}
+        }
     }
 }
 

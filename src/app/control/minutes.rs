@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -22,9 +21,6 @@ use control::database::{self, Database, Time, UsageFilter, UsageHolder};
 use metrics::Families;
 use metrics::usage::{Amount, OTHERS, UnixMinute, UsageCollector, UsageRow, UsageSubject};
 
-/// A step with the database; boxed as those of the follower are.
-type Step<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
-
 pub(super) struct Usage {
     gathered: Arc<UsageCollector>,
     /// Held while something is written, and by no reader while it waits for the database.
@@ -39,7 +35,6 @@ pub(super) struct Usage {
     is_failing: AtomicBool,
 }
 
-/// One minute that is to be written.
 struct Batch {
     /// Under which it is written once.
     id: String,
@@ -87,39 +82,35 @@ impl Usage {
         }
     }
 
-    /// Writes the minutes before this one.
-    fn write<'a>(&'a self, database: &'a Database, before: UnixMinute) -> Step<'a, ()> {
-        Box::pin(async move {
-            let mut waiting = self.waiting.lock().await;
-            self.queue(&mut waiting, before);
-            while let Some(batch) = waiting.front_mut() {
-                let at = time_of(batch.minute);
-                // In doubt until it is known, because this future may be dropped.
-                batch.is_in_doubt = true;
-                let written = database.add_usage(&batch.id, at, &batch.rows).await;
-                if let Err(error @ (database::Error::Invalid(_) | database::Error::Failed { .. })) = &written
-                {
-                    // Given up, because it would fail again and hold up those behind it.
-                    tracing::error!(%error, minute = %at, "a minute of usage is lost, because the database refuses it");
-                    self.give_up(waiting.pop_front());
-                    continue;
-                }
-                if let Err(error) = written {
-                    batch.is_in_doubt = error.is_outage();
-                    if !self.is_failing.swap(true, Ordering::Relaxed) {
-                        tracing::warn!(%error, "usage cannot be written to the database: the gateway tries again, \
-                            and keeps the last {WAITING_MAX} minutes");
-                    }
-                    break;
-                }
-                waiting.pop_front();
-                self.written.fetch_add(1, Ordering::Relaxed);
-                if self.is_failing.swap(false, Ordering::Relaxed) {
-                    tracing::info!("usage is written to the database again");
-                }
+    async fn write(&self, database: &Database, before: UnixMinute) {
+        let mut waiting = self.waiting.lock().await;
+        self.queue(&mut waiting, before);
+        while let Some(batch) = waiting.front_mut() {
+            let at = time_of(batch.minute);
+            // In doubt until it is known, because this future may be dropped.
+            batch.is_in_doubt = true;
+            let written = database.add_usage(&batch.id, at, &batch.rows).await;
+            if let Err(error @ (database::Error::Invalid(_) | database::Error::Failed { .. })) = &written {
+                // Given up, because it would fail again and hold up those behind it.
+                tracing::error!(%error, minute = %at, "a minute of usage is lost, because the database refuses it");
+                self.give_up(waiting.pop_front());
+                continue;
             }
-            self.waits.store(waiting.len(), Ordering::Relaxed);
-        })
+            if let Err(error) = written {
+                batch.is_in_doubt = error.is_outage();
+                if !self.is_failing.swap(true, Ordering::Relaxed) {
+                    tracing::warn!(%error, "usage cannot be written to the database: the gateway tries again, \
+                        and keeps the last {WAITING_MAX} minutes");
+                }
+                break;
+            }
+            waiting.pop_front();
+            self.written.fetch_add(1, Ordering::Relaxed);
+            if self.is_failing.swap(false, Ordering::Relaxed) {
+                tracing::info!("usage is written to the database again");
+            }
+        }
+        self.waits.store(waiting.len(), Ordering::Relaxed);
     }
 
     /// Puts finished minutes behind those that wait, and gives the oldest up if they are too many.
@@ -132,7 +123,6 @@ impl Usage {
         self.waits.store(waiting.len(), Ordering::Relaxed);
     }
 
-    /// Counts a minute as lost.
     fn give_up(&self, batch: Option<Batch>) {
         let rows = batch.into_iter().flat_map(|batch| batch.rows);
         let decisions = rows.map(|row| row.amount.admitted.saturating_add(row.amount.denied));
@@ -141,9 +131,8 @@ impl Usage {
 
     /// The minutes that were asked for: of the database, and of this node what it has not written yet.
     pub(super) async fn read(
-        &self,
-        database: &Database,
-        asked: &MinutesQuery,
+        self: Arc<Usage>,
+        (database, asked): (Database, MinutesQuery),
     ) -> Result<UsageMinutes, database::Error> {
         let now = UnixMinute::of(clock::unix());
         let first = UnixMinute(now.0.saturating_sub(asked.minutes.saturating_sub(1)));
@@ -190,7 +179,6 @@ impl Usage {
         Ok(minutes)
     }
 
-    /// Writes the families of usage by the minute.
     pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let help = "Minutes of usage that are not yet written to the control plane's database";
         families.gauge("usage_writes_waiting", help, self.waits.load(Ordering::Relaxed) as u64)?;
@@ -223,16 +211,14 @@ fn time_of(minute: UnixMinute) -> Time {
 const LATER: Duration = Duration::from_secs(1);
 /// Within so long of each other nodes write.
 const SPREAD_MS: u64 = 4_000;
-/// Minutes that wait for the database.
 const WAITING_MAX: usize = 60;
-/// How long a stop waits for the last write.
 const LAST_WRITE: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use control::admin::CountHolder;
     use control::database::config::Url;
+    use policy::Holder;
 
     const ONE: Amount = Amount { admitted: 1, denied: 0, units: 2 };
     const ANN: UsageSubject<'static> = UsageSubject { policy: "calls", consumer: "ann", tenant: "" };
@@ -247,7 +233,7 @@ mod tests {
 
     fn of_ann() -> MinutesQuery {
         MinutesQuery {
-            holder: CountHolder::Consumer("ann".to_owned()),
+            holder: Holder::Consumer("ann".into()),
             tenant: None,
             policies: ("calls".to_owned(), "calls".to_owned()),
             minutes: 10,
@@ -255,8 +241,8 @@ mod tests {
     }
 
     /// What was admitted of Ann in each minute that is shown, the last one at the end.
-    async fn shown(usage: &Usage, database: &Database) -> Vec<u64> {
-        let minutes = usage.read(database, &of_ann()).await.expect("read");
+    async fn shown(usage: &Arc<Usage>, database: &Database) -> Vec<u64> {
+        let minutes = Arc::clone(usage).read((database.clone(), of_ann())).await.expect("read");
         let of_calls = minutes.policies.get("calls").cloned().unwrap_or_default();
         of_calls.into_values().map(|amount| amount.admitted).collect()
     }
@@ -264,7 +250,7 @@ mod tests {
     #[tokio::test]
     async fn a_minute_is_shown_once_before_and_after_it_is_written() {
         let (gathered, database) = (Arc::new(UsageCollector::new(10)), database("shown").await);
-        let usage = Usage::new(Arc::clone(&gathered));
+        let usage = Arc::new(Usage::new(Arc::clone(&gathered)));
         let now = UnixMinute::of(clock::unix());
         for (back, times) in [(20, 1), (2, 2), (1, 3), (0, 4)] {
             (0..times).for_each(|_| gathered.count(UnixMinute(now.0 - back), ANN, ONE));
@@ -282,7 +268,7 @@ mod tests {
     #[tokio::test]
     async fn no_write_waits_for_a_reader_that_the_database_keeps_waiting() {
         let (gathered, database) = (Arc::new(UsageCollector::new(10)), database("reader").await);
-        let usage = Usage::new(Arc::clone(&gathered));
+        let usage = Arc::new(Usage::new(Arc::clone(&gathered)));
         let now = UnixMinute::of(clock::unix());
         for (back, times) in [(2, 2), (1, 3)] {
             (0..times).for_each(|_| gathered.count(UnixMinute(now.0 - back), ANN, ONE));
@@ -298,7 +284,7 @@ mod tests {
     #[tokio::test]
     async fn minutes_wait_for_a_database_that_is_gone_and_too_many_are_counted_as_lost() {
         let (gathered, database) = (Arc::new(UsageCollector::new(10)), database("gone").await);
-        let usage = Usage::new(Arc::clone(&gathered));
+        let usage = Arc::new(Usage::new(Arc::clone(&gathered)));
         let now = UnixMinute::of(clock::unix());
         for back in (1..=(WAITING_MAX as u64 + 3)).rev() {
             gathered.count(UnixMinute(now.0 - back), ANN, ONE);

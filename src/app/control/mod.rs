@@ -38,12 +38,10 @@ use minutes::Usage;
 use policies::Rows;
 use tables::Tables;
 
-/// The control plane of this process.
 pub(super) struct Control {
     shared: Arc<ControlState>,
     writes: Writes,
     following: JoinHandle<()>,
-    /// Usage by the minute, and what writes it.
     usage: Option<(Arc<Usage>, JoinHandle<()>)>,
 }
 
@@ -72,7 +70,6 @@ impl Control {
         Some(Control { shared, writes, following: tokio::spawn(follower.follow()), usage })
     }
 
-    /// The files that are in force.
     pub(super) fn files(&self) -> Arc<Files> {
         self.shared.files.load_full()
     }
@@ -89,37 +86,25 @@ impl Control {
         move || shared.opened.get().cloned()
     }
 
-    /// How this node stands to the database, in a sentence.
     pub(super) fn sentence(&self) -> Sentence {
         let shared = Arc::clone(&self.shared);
         Arc::new(move || shared.status.sentence())
     }
 
-    /// What the admin listener changes things by.
     pub(super) fn for_operators(&self) -> admin::ControlPlane {
-        let [opened, changed, applied, shown, checked, stuck] = [(); 6].map(|()| Arc::clone(&self.shared));
-        let minutes = self.usage.as_ref().map(|(usage, _)| Arc::clone(usage));
+        let [changed, applied, shown, checked, stuck] = [(); 5].map(|()| Arc::clone(&self.shared));
         admin::ControlPlane {
-            database: Box::new(move || opened.opened.get().cloned()),
+            database: Box::new(self.database()),
             writes: self.writes,
             changed: Box::new(move || changed.changed.notify_one()),
-            applied: Box::new(move |version| {
-                let shared = Arc::clone(&applied);
-                Box::pin(async move { shared.applied(version).await })
-            }),
-            check: Box::new(move |proposal| {
-                let (files, rows) =
-                    (checked.files.load_full(), checked.policies.borrow().rows.as_ref().clone());
-                Box::pin(policies::check(files, rows, proposal))
+            applied: admin::asked(applied, ControlState::applied),
+            check: admin::asked(checked, |shared, proposal| {
+                let (files, rows) = (shared.files.load_full(), Rows::clone(&shared.policies.borrow().rows));
+                policies::check(files, rows, proposal)
             }),
             sentence: Box::new(move || shown.status.sentence()),
             stuck: Box::new(move || stuck.status.stuck()),
-            minutes: minutes.map(|usage| -> admin::MinutesReader {
-                Box::new(move |database, asked| {
-                    let usage = Arc::clone(&usage);
-                    Box::pin(async move { usage.read(&database, &asked).await })
-                })
-            }),
+            minutes: self.usage.as_ref().map(|(usage, _)| admin::asked(Arc::clone(usage), Usage::read)),
         }
     }
 
@@ -151,9 +136,7 @@ impl Control {
         let mut read_once = self.shared.status.read_once();
         let _ = timeout(FIRST_ANSWER, read_once.wait_for(|has_read| *has_read)).await;
     }
-}
 
-impl Control {
     /// The policies of the database and its tier table as they are now, and notice when they change.
     pub(super) fn policies(&self) -> watch::Receiver<Policies> {
         let mut policies = self.shared.policies.subscribe();
@@ -171,7 +154,6 @@ impl Control {
         self.published(version, Some(why), true)
     }
 
-    /// Whether a file keeps the policies of the database out of force.
     pub(super) fn is_stuck(&self) -> bool {
         self.shared.status.stuck().is_some()
     }
@@ -215,7 +197,6 @@ impl Drop for Control {
     }
 }
 
-/// How long a stop waits for connections to close.
 const CLOSED_WITHIN: Duration = Duration::from_secs(1);
 /// How long a start waits for the database.
 const FIRST_ANSWER: Duration = Duration::from_secs(2);

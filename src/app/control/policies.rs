@@ -12,7 +12,6 @@ use control::database::{
     DatabaseRows, NewTierLimit, PolicyRow, RowKind, RowName, TableRow, TierLimit, tiers,
 };
 
-/// The policies of the database and its tier table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rows(BTreeMap<RowName, RowDocument>);
 
@@ -43,7 +42,6 @@ impl Rows {
         differs
     }
 
-    /// All of them, as of a version.
     pub(super) fn as_of(&self, version: i64) -> Policies {
         Policies { version, rows: Arc::new(self.clone()) }
     }

@@ -8,7 +8,6 @@ use base::clock;
 use base::whole_file;
 use control::database::{Database, DatabaseRows};
 
-/// The file of the last good state.
 #[derive(Clone, Debug)]
 pub(super) struct StateFile {
     path: PathBuf,
@@ -24,7 +23,6 @@ impl StateFile {
         StateFile { path, written: None, is_due: true, is_failing: false }
     }
 
-    /// Whether something has changed that is not on disk yet.
     pub(super) fn is_due(&self) -> bool {
         self.is_due
     }

@@ -11,7 +11,6 @@ use base::{clock, log_lines::Outage};
 use control::database::{ChangeTime, Error, Time};
 use metrics::{Families, Histogram, MetricUnit};
 
-/// What is known of the database.
 #[derive(Debug)]
 pub(super) struct Status {
     /// When this process began to ask.
@@ -31,7 +30,6 @@ struct DatabaseHealth {
     /// When the state in force was last known to be the database's.
     confirmed: Option<Instant>,
     version: i64,
-    /// Why the last calls failed, if they did.
     outage: Outage,
     /// Whether what is in force comes from the copy on disk.
     is_recalled: bool,
@@ -69,7 +67,6 @@ impl Status {
         self.read_once.send_replace(true);
     }
 
-    /// The database has not answered.
     pub(super) fn failed(&self, error: &Error) {
         let mut health = self.health();
         health.failures += 1;
@@ -122,7 +119,6 @@ impl Status {
         health.refused.clone().filter(|_| health.is_stuck)
     }
 
-    /// Whether hints can be heard, from the database and from Redis.
     pub(super) fn hears(&self, hints: [bool; 2]) {
         self.health().hints = hints;
     }
@@ -157,7 +153,6 @@ impl Status {
         format!("database: {answers}; version {} is in force{copy}, {age}", health.version)
     }
 
-    /// Writes the families of the control plane.
     pub(super) fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let health = self.health().clone();
         let is_up = !health.outage.goes_on() && health.confirmed.is_some();

@@ -9,10 +9,10 @@ use auth::IssuedKeys;
 use auth::keys::digest_bytes;
 use base::clock;
 use control::database::{self, DatabaseRows, OverrideKind, RowKind, RowName, Time};
-use limiter::{BlockAnswer, Change, Holder, Limiter, Override, Reset};
-use policy::NamedValue;
+use limiter::{BlockAnswer, Change, Limiter, Override, Reset};
 use policy::definition::Dimension;
 use policy::nat64::Nat64;
+use policy::{Holder, NamedValue};
 
 pub(super) struct Tables {
     limiter: Arc<Limiter>,
@@ -26,7 +26,6 @@ pub(super) struct Tables {
     has_counted: bool,
     /// Whose each override is, because a row that is gone tells its id alone.
     holders: HashMap<String, OverrideTarget>,
-    /// Both clocks when the ends of overrides were worked out.
     clocks: Clocks,
     /// The translators by which the addresses of overrides were read.
     nat64: Nat64,
@@ -128,7 +127,6 @@ impl Tables {
         }
     }
 
-    /// Frees the memory of those that have ended.
     pub(super) fn sweep(&mut self) {
         let now_ns = clock::now_ns();
         self.limiter.overrides().sweep(now_ns);
@@ -228,10 +226,8 @@ fn by_version(rows: &[database::ResetRow]) -> impl Iterator<Item = &database::Re
     rows.into_iter()
 }
 
-/// A row as the limiter has it.
 fn of_reset(row: &database::ResetRow) -> Option<(Holder, Reset)> {
-    let holder = resets::holder(&resets::of_row(row)?);
-    Some((holder, Reset::new(&row.id, row.policy.as_deref(), row.version)))
+    Some((resets::holder(row)?, Reset::new(&row.id, row.policy.as_deref(), row.version)))
 }
 
 /// What the wall clock may drift from the monotonic one before it counts as set, microseconds.

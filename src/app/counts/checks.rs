@@ -9,25 +9,23 @@ use tokio::task::yield_now;
 use super::sources::{Clocks, Counts};
 use crate::explain::{blocked, lacking, later, look_ahead, seconds};
 use base::words;
-use control::admin::{CheckQuestion, CheckResult, ViolatedWindow};
+use control::admin::{CheckQuestion, CheckVerdict, ViolatedWindow};
 use control::database::Time;
 use limit::{Algorithm, Charge, Outcome, TrialSet};
 use limiter::{Check, Limiter, Pending};
 use metrics::usage;
 use policy::{NamedSubject, PolicySelection, RouteTable, Subject};
 
-/// One check, ready to be decided.
 struct Ready<'t> {
     chosen: PolicySelection<'t>,
     subject: NamedSubject,
-    /// When it is decided, on both clocks.
     now_ns: u64,
     wall: Time,
     is_dry: bool,
 }
 
 enum Step<'t> {
-    Told(CheckResult),
+    Told(CheckVerdict),
     Decided(Ready<'t>, Box<Check<'t>>),
     Waits(Ready<'t>, Box<Check<'t>>, Pending),
     Looks(Ready<'t>),
@@ -35,10 +33,10 @@ enum Step<'t> {
 
 /// Decides checks in their order; what has to ask Redis asks at once and waits together.
 pub(super) async fn decide(
-    counts: &Counts,
-    asked: Vec<CheckQuestion>,
-    is_together: bool,
-) -> Vec<CheckResult> {
+    counts: Counts,
+    (asked, is_together): (Vec<CheckQuestion>, bool),
+) -> Vec<CheckVerdict> {
+    let counts = &counts;
     let snapshot = counts.current.load_full();
     let table = &snapshot.table;
     let now = Clocks::now();
@@ -50,12 +48,12 @@ pub(super) async fn decide(
         }
         steps.push(match ready(table, counts, asked, now) {
             Ok(ready) => begin(&counts.limiter, ready),
-            Err(verdict) => Step::Told(verdict),
+            Err(why) => Step::Told(CheckVerdict::undecided(why)),
         });
     }
     let steps = wait(counts, table, steps).await;
-    let mut verdicts: Vec<CheckResult> = steps.iter().map(|step| verdict(table, step)).collect();
-    let is_taken_back = is_together && !verdicts.iter().all(CheckResult::is_allowed);
+    let mut verdicts: Vec<CheckVerdict> = steps.iter().map(|step| verdict(table, step)).collect();
+    let is_taken_back = is_together && !verdicts.iter().all(|verdict| verdict.allowed);
     {
         let worker = counts.metrics.outside();
         for step in &steps {
@@ -100,34 +98,33 @@ fn ready<'t>(
     counts: &Counts,
     asked: CheckQuestion,
     now: Clocks,
-) -> Result<Ready<'t>, CheckResult> {
-    let undecided = |why: String| CheckResult::Undecided(why);
+) -> Result<Ready<'t>, String> {
     let unknown = || {
         let known: Vec<String> = table.policies().iter().map(|policy| policy.name.to_string()).collect();
-        undecided(words::unknown("policy", &asked.policy, &known))
+        words::unknown("policy", &asked.policy, &known)
     };
     let policy = table.policy(&asked.policy).ok_or_else(unknown)?;
     if let Some(replaces) = policy.replaces() {
         let (name, of) = (&policy.name, &replaces.name);
-        return Err(undecided(format!("`{name}` is a candidate of `{of}`: check `{of}`, which includes it")));
+        return Err(format!("`{name}` is a candidate of `{of}`: check `{of}`, which includes it"));
     }
     let candidate = policy.tried.map(|candidate| &table.policies()[candidate.index()]);
     let mut windows = [Some(policy), candidate].into_iter().flatten().flat_map(|policy| &policy.windows);
     if !asked.is_dry && windows.any(|it| it.quota.algorithm() == Algorithm::Concurrency) {
-        return Err(undecided(IN_FLIGHT.to_owned()));
+        return Err(IN_FLIGHT.to_owned());
     }
     let (now_ns, wall) = match asked.at {
         None => (now.now_ns, now.wall),
         Some(_) if policy.windows.iter().any(|window| window.plan.is_some()) => {
-            return Err(undecided(BY_REDIS.to_owned()));
+            return Err(BY_REDIS.to_owned());
         }
         Some(at) => {
             let at_ns = at_time(at, counts.clocks.unwrap_or(now));
-            (at_ns.ok_or_else(|| undecided(TOO_FAR.to_owned()))?, at)
+            (at_ns.ok_or(TOO_FAR)?, at)
         }
     };
     let subject = NamedSubject::new(policy, asked.named, asked.tier.as_deref(), asked.cost);
-    let subject = subject.map_err(|error| undecided(error.to_string()))?;
+    let subject = subject.map_err(|error| error.to_string())?;
     let subject = subject.with_identity(|identity| counts.limiter.assignments().apply(identity));
     let chosen = table.with_candidate(policy);
     Ok(Ready { chosen, subject, now_ns, wall, is_dry: asked.is_dry })
@@ -169,11 +166,11 @@ async fn wait<'t>(counts: &Counts, table: &'t RouteTable, steps: Vec<Step<'t>>) 
     join_all(waits).await
 }
 
-fn verdict(table: &RouteTable, step: &Step<'_>) -> CheckResult {
+fn verdict(table: &RouteTable, step: &Step<'_>) -> CheckVerdict {
     let (ready, check) = match step {
         Step::Told(verdict) => return verdict.clone(),
         Step::Decided(ready, check) => (ready, check),
-        Step::Waits(..) | Step::Looks(_) => return CheckResult::Undecided(NO_POLICY.to_owned()),
+        Step::Waits(..) | Step::Looks(_) => return CheckVerdict::undecided(NO_POLICY.to_owned()),
     };
     if let Some(missing) = &check.missing {
         return lacking(&missing.dimension.to_string());
@@ -188,16 +185,14 @@ fn verdict(table: &RouteTable, step: &Step<'_>) -> CheckResult {
     let least = own.map(|(_, outcome)| outcome).min_by_key(|outcome| outcome.remaining);
     let shown = decision.binding.and_then(|index| decision.outcomes.get(index)).or(least);
     let remaining = shown.map(|outcome| outcome.remaining);
-    let reset_at = shown.map(|outcome| ready.after(outcome.reset_ns));
+    let binding = (remaining, shown.map(|outcome| later((ready.now_ns, ready.wall), outcome.reset_ns)));
     if check.is_admitted() {
-        let delay_seconds = decision.delay_ns(&check.charges) as f64 / 1e9;
-        return CheckResult::Allowed { remaining, reset_at, delay_seconds };
+        return CheckVerdict::allowed(binding, decision.delay_ns(&check.charges) as f64 / 1e9);
     }
     let violated = decision.violated(&check.charges);
     let violated =
         violated.map(|(charge, outcome)| violated_of(table, charge, outcome, ready.wall)).collect();
-    let retry_after_seconds = decision.retry_after_ns().map(seconds);
-    CheckResult::Refused { remaining, reset_at, retry_after_seconds, violated, blocked: None }
+    CheckVerdict::refused(binding, decision.retry_after_ns().map(seconds), violated)
 }
 
 fn violated_of(table: &RouteTable, charge: &Charge, outcome: &Outcome, wall: Time) -> ViolatedWindow {
@@ -211,7 +206,6 @@ fn violated_of(table: &RouteTable, charge: &Charge, outcome: &Outcome, wall: Tim
     }
 }
 
-/// Gives back what an allowed check has spent.
 fn give_back(limiter: &Arc<Limiter>, step: &Step<'_>) {
     let Step::Decided(ready, check) = step else { return };
     for (index, charge) in check.charges.iter().enumerate() {
@@ -222,30 +216,14 @@ fn give_back(limiter: &Arc<Limiter>, step: &Step<'_>) {
 }
 
 /// Refuses what would have been allowed alone, for as long as the others wait. What cannot be decided is never allowed.
-fn refuse_together(verdicts: &mut [CheckResult]) {
-    let waits = verdicts.iter().map(|verdict| match verdict {
-        CheckResult::Allowed { .. } => Some(0),
-        CheckResult::Refused { retry_after_seconds, .. } => *retry_after_seconds,
-        CheckResult::Undecided(_) => None,
-    });
-    let longest = waits.reduce(|one, other| Some(one?.max(other?))).flatten();
-    for verdict in verdicts {
-        if let CheckResult::Allowed { remaining, reset_at, .. } = verdict {
-            *verdict = CheckResult::Refused {
-                remaining: *remaining,
-                reset_at: *reset_at,
-                retry_after_seconds: longest,
-                violated: Vec::new(),
-                blocked: None,
-            };
-        }
-    }
-}
-
-impl Ready<'_> {
-    /// So much later on the wall clock.
-    fn after(&self, ns: u64) -> Time {
-        later((self.now_ns, self.wall), ns)
+fn refuse_together(verdicts: &mut [CheckVerdict]) {
+    let wait = |verdict: &CheckVerdict| match verdict.allowed {
+        true => Some(0),
+        false => verdict.retry_after_seconds.flatten(),
+    };
+    let longest = verdicts.iter().map(wait).reduce(|one, other| Some(one?.max(other?))).flatten();
+    for verdict in verdicts.iter_mut().filter(|verdict| verdict.allowed) {
+        *verdict = CheckVerdict::refused(verdict.binding, longest, Vec::new());
     }
 }
 

@@ -19,25 +19,15 @@ use policy::definition::Dimension;
 pub(super) use sources::{Clocks, Counts};
 
 impl Counts {
-    /// The same for the admin listener.
     pub(super) fn for_operators(&self) -> admin::LimitCounts {
-        let [counts, used, granting, named] = [(); 4].map(|()| self.clone());
+        let named = self.clone();
         let (current, limiter) = (Arc::clone(&self.current), Arc::clone(&self.limiter));
         let translated = Arc::clone(&self.current);
         admin::LimitCounts {
-            check: Box::new(move |asked, is_together| {
-                let counts = counts.clone();
-                Box::pin(async move { checks::decide(&counts, asked, is_together).await })
-            }),
-            usage: Box::new(move |asked| {
-                let counts = used.clone();
-                Box::pin(async move { usage::usage(&counts, asked).await })
-            }),
-            grant: Box::new(move |asked| {
-                let counts = granting.clone();
-                Box::pin(async move { resets::grant(&counts, asked).await })
-            }),
-            hot_keys: self.hot_keys.as_ref().map(HotKeys::for_operators),
+            check: admin::asked(self.clone(), checks::decide),
+            usage: admin::asked(self.clone(), usage::usage),
+            grant: admin::asked(self.clone(), resets::grant),
+            hot_keys: self.hot_keys.clone().map(|keys| admin::asked(keys, HotKeys::shown)),
             takes_time: self.clocks.is_some(),
             standing: Box::new(move |consumer, tenant| standing(&limiter, consumer, tenant)),
             names: Box::new(move || usage::names(&named)),

@@ -6,13 +6,14 @@
 use super::sources::Counts;
 use super::usage::{subject, tenant_of};
 use base::clock;
-use control::admin::{CountHolder, GrantOutcome, UnitGrant};
+use control::admin::{GrantOutcome, UnitGrant};
 use control::database;
 use limiter::{self, Reset};
-use policy::{NamedSubject, Subject};
+use policy::{Holder, NamedSubject, Subject};
 
 /// Carries over in Redis what a grant leaves spent, under the id of a reset that is not in force yet.
-pub(super) async fn grant(counts: &Counts, asked: UnitGrant) -> GrantOutcome {
+pub(super) async fn grant(counts: Counts, asked: UnitGrant) -> GrantOutcome {
+    let counts = &counts;
     let snapshot = counts.current.load_full();
     let Some(policy) = snapshot.table.policy(&asked.policy) else { return GrantOutcome::NoPolicy };
     let Some(subject) = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), (None, None)) else {
@@ -27,8 +28,7 @@ pub(super) async fn grant(counts: &Counts, asked: UnitGrant) -> GrantOutcome {
     }
     let now_ns = clock::now_ns();
     let limiter = &counts.limiter;
-    let holder = holder(&asked.holder);
-    let after = limiter.resets().of(&holder, &asked.policy).map_or(0, |reset| reset.version);
+    let after = limiter.resets().of(&asked.holder, &asked.policy).map_or(0, |reset| reset.version);
     let charges = limiter.inspect().windows_of(snapshot.table.with_candidate(policy), &subject, now_ns);
     let tenant = tenant_of(&asked.holder, asked.tenant.as_deref());
     let accounts = limiter.inspect().accounts(charges, tenant, now_ns).await;
@@ -42,7 +42,7 @@ pub(super) async fn grant(counts: &Counts, asked: UnitGrant) -> GrantOutcome {
         return GrantOutcome::Carried(after);
     }
     let reset = Reset::new(&asked.id, Some(&asked.policy), after);
-    let of = (&holder, asked.policy.as_str());
+    let of = (&asked.holder, asked.policy.as_str());
     match limiter.inspect().carry_in_redis(&accounts, of, tenant, &reset, asked.units).await {
         None => GrantOutcome::NoRedis,
         Some(_) => GrantOutcome::Carried(after),
@@ -51,7 +51,7 @@ pub(super) async fn grant(counts: &Counts, asked: UnitGrant) -> GrantOutcome {
 
 /// Carries over what this node counts on its own, before it puts a reset into force.
 pub(crate) fn carry(counts: &Counts, row: &database::ResetRow) {
-    let (Some(units), Some(name), Some(of)) = (row.units, &row.policy, of_row(row)) else { return };
+    let (Some(units), Some(name), Some(of)) = (row.units, &row.policy, holder(row)) else { return };
     let snapshot = counts.current.load_full();
     let Some(policy) = snapshot.table.policy(name) else { return };
     let Some(subject): Option<NamedSubject> = subject(counts, policy, &of, None, (None, None)) else {
@@ -61,18 +61,10 @@ pub(crate) fn carry(counts: &Counts, row: &database::ResetRow) {
     let charges =
         counts.limiter.inspect().windows_of(snapshot.table.with_candidate(policy), &subject, now_ns);
     let reset = Reset::new(&row.id, Some(name), row.version);
-    counts.limiter.inspect().carry(&charges, (&holder(&of), name), &reset, units, now_ns);
+    counts.limiter.inspect().carry(&charges, (&of, name), &reset, units, now_ns);
 }
 
-/// Whose counts a row resets.
-pub(crate) fn of_row(row: &database::ResetRow) -> Option<CountHolder> {
-    let consumer = row.user_id.clone().map(CountHolder::Consumer);
-    consumer.or_else(|| row.tenant_id.clone().map(CountHolder::Tenant))
-}
-
-pub(crate) fn holder(holder: &CountHolder) -> limiter::Holder {
-    match holder {
-        CountHolder::Consumer(name) => limiter::Holder::Consumer(name.as_str().into()),
-        CountHolder::Tenant(name) => limiter::Holder::Tenant(name.as_str().into()),
-    }
+pub(crate) fn holder(row: &database::ResetRow) -> Option<Holder> {
+    let consumer = row.user_id.as_deref().map(|name| Holder::Consumer(name.into()));
+    consumer.or_else(|| Some(Holder::Tenant(row.tenant_id.as_deref()?.into())))
 }

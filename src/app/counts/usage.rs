@@ -7,14 +7,14 @@ use super::sources::Counts;
 use crate::views::override_view::OverrideView;
 use base::clock;
 use control::admin::{
-    CountHolder, CountSource, HotKeyUsage, NamesInForce, PenaltyShown, PolicyUsage, TierFrom, TierShown,
-    UsageQuestion, WindowUsage,
+    CountSource, HotKeyUsage, NamesInForce, PenaltyShown, PolicyUsage, TierFrom, TierShown, UsageQuestion,
+    WindowUsage,
 };
 use control::database::Time;
 use limit::Algorithm;
 use limiter::{Account, Override, RedisView};
 use policy::definition::Dimension;
-use policy::{NamedSubject, Policy, Subject, SubjectValues};
+use policy::{Holder, NamedSubject, Policy, Subject, SubjectValues};
 
 /// The windows of one policy before Redis is asked.
 struct Row<'t> {
@@ -27,7 +27,6 @@ struct Row<'t> {
     windows: usize,
 }
 
-/// The names that are in force.
 pub(super) fn names(counts: &Counts) -> NamesInForce {
     let snapshot = counts.current.load();
     let policies = || snapshot.table.policies_by_name();
@@ -46,7 +45,8 @@ pub(super) fn names(counts: &Counts) -> NamesInForce {
 }
 
 /// The usage of policies by name, after one of them.
-pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUsage> {
+pub(super) async fn usage(counts: Counts, asked: UsageQuestion) -> Vec<PolicyUsage> {
+    let counts = &counts;
     let snapshot = counts.current.load_full();
     let table = &snapshot.table;
     let (now_ns, wall) = (clock::now_ns(), Time::now());
@@ -120,8 +120,8 @@ pub(super) async fn usage(counts: &Counts, asked: UsageQuestion) -> Vec<PolicyUs
 /// The tier to show a policy's windows of, and who says that it is the holder's. One that was assigned goes before any other.
 fn tier(counts: &Counts, policy: &Policy, asked: &UsageQuestion) -> (Option<String>, TierFrom) {
     let assigned = match &asked.holder {
-        CountHolder::Consumer(name) => counts.limiter.assignments().of(name),
-        CountHolder::Tenant(_) => None,
+        Holder::Consumer(name) => counts.limiter.assignments().of(name),
+        Holder::Tenant(_) => None,
     };
     let seen = || {
         let seen = asked.seen.get(&*policy.name)?;
@@ -143,7 +143,7 @@ fn tier(counts: &Counts, policy: &Policy, asked: &UsageQuestion) -> (Option<Stri
 pub(super) fn subject(
     counts: &Counts,
     policy: &Policy,
-    holder: &CountHolder,
+    holder: &Holder,
     tenant: Option<&str>,
     (tier, anchor): (Option<&str>, Option<u64>),
 ) -> Option<NamedSubject> {
@@ -152,11 +152,8 @@ pub(super) fn subject(
     if !policy.by.iter().all(is_known) {
         return None;
     }
-    let mut named = match holder {
-        CountHolder::Consumer(name) => vec![("consumer".to_owned(), name.clone())],
-        CountHolder::Tenant(name) => vec![("tenant".to_owned(), name.clone())],
-    };
-    if let (CountHolder::Consumer(_), Some(tenant)) = (holder, tenant) {
+    let mut named = vec![(own.to_string(), holder.name().to_owned())];
+    if let (Holder::Consumer(_), Some(tenant)) = (holder, tenant) {
         named.push(("tenant".to_owned(), tenant.to_owned()));
     }
     let own_months = policy.anchor_claim.iter().zip(anchor);
@@ -166,10 +163,10 @@ pub(super) fn subject(
 }
 
 /// The tenant whose keys may have a shard of their own.
-pub(super) fn tenant_of<'h>(holder: &'h CountHolder, tenant: Option<&'h str>) -> Option<&'h str> {
+pub(super) fn tenant_of<'h>(holder: &'h Holder, tenant: Option<&'h str>) -> Option<&'h str> {
     match holder {
-        CountHolder::Consumer(_) => tenant,
-        CountHolder::Tenant(name) => Some(name),
+        Holder::Consumer(_) => tenant,
+        Holder::Tenant(name) => Some(name),
     }
 }
 

@@ -25,10 +25,11 @@ use metrics::usage;
 use observe::record::decisions::{DecisionSample, SampleBuffer, printable};
 use policy::matching::domain::{CompiledDomain, DescriptorEntry, DescriptorMatch, DescriptorSubject};
 use policy::{RouteTable, Subject};
-use rls::{RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimits};
+use rls::{
+    RateLimitCode, RateLimitDescriptor, RateLimitOverride, RateLimitRequest, RateLimitResponse, RateLimits,
+};
 use rls::{RateLimitUnit, RlsStats};
 
-/// Decides the checks of one thread.
 pub(super) struct Decider {
     current: RefCell<Cache<Arc<ArcSwap<Snapshot>>, Arc<Snapshot>>>,
     limiter: Arc<Limiter>,
@@ -116,14 +117,10 @@ impl RateLimits for Decider {
     }
 }
 
-/// What is asked about.
 struct DescriptorCheck<'t> {
     parts: SmallVec<[CheckPart<'t, DescriptorSubject<'t>>; 2]>,
-    /// What was found for each descriptor.
     found: SmallVec<[RuleMatch; 4]>,
-    /// The parts that are only looked at.
     looks: SmallVec<[u16; 1]>,
-    /// The part whose address counts as the client's.
     client: usize,
     is_denied: bool,
 }
@@ -202,7 +199,7 @@ impl Decider {
                 Err(_) => statuses::over_limit(),
             }
         });
-        statuses::denied(&asked.found, looked)
+        statuses::answered(RateLimitCode::OverLimit, &asked.found, looked)
     }
 
     /// Counts each policy's decision, and by the minute for whom it was made.
@@ -314,7 +311,6 @@ fn texts(descriptors: &[RateLimitDescriptor]) -> (Texts<'_>, SmallVec<[Range<usi
     (texts, ranges)
 }
 
-/// Whether a descriptor is charged nothing.
 fn is_looked_at(descriptor: &RateLimitDescriptor) -> bool {
     descriptor.is_negative_hits || descriptor.hits_addend == Some(0)
 }

@@ -3,14 +3,12 @@
 use http::HeaderMap;
 use prost_types::Duration;
 
-use gateway::proxy::response::limit_fields;
-use gateway::proxy::response::limit_fields::RateLimitFields;
+use gateway::proxy::response::limit_fields::{self, RateLimitFields};
 use gateway::proxy::snapshot::Snapshot;
 use limit::{Calendar, CalendarUnit, Charge, Outcome, TrialSet};
 use limiter::{Check, Limiter};
 use rls::{DescriptorStatus, HeaderValue, RateLimit, RateLimitCode, RateLimitResponse, RateLimitUnit};
 
-/// What was found for a descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RuleMatch {
     /// It passes, and nothing is counted.
@@ -26,7 +24,6 @@ pub(super) struct Answer<'s> {
     pub(super) random: u64,
 }
 
-/// The answer to so many descriptors that all pass.
 pub(super) fn passed(descriptors: usize) -> RateLimitResponse {
     RateLimitResponse {
         overall_code: RateLimitCode::Ok.into(),
@@ -35,8 +32,9 @@ pub(super) fn passed(descriptors: usize) -> RateLimitResponse {
     }
 }
 
-/// The answer to descriptors one of which never passes; `limited` has the statuses of those that policies decide.
-pub(super) fn denied(
+/// The answer without fields; `limited` has the statuses of the descriptors that policies decide.
+pub(super) fn answered(
+    overall: RateLimitCode,
     found: &[RuleMatch],
     mut limited: impl Iterator<Item = DescriptorStatus>,
 ) -> RateLimitResponse {
@@ -46,7 +44,7 @@ pub(super) fn denied(
         RuleMatch::Limited => limited.next().unwrap_or_else(ok),
     };
     RateLimitResponse {
-        overall_code: RateLimitCode::OverLimit.into(),
+        overall_code: overall.into(),
         statuses: found.iter().map(status).collect(),
         response_headers_to_add: Vec::new(),
     }
@@ -62,24 +60,10 @@ fn ok() -> DescriptorStatus {
 }
 
 impl Answer<'_> {
-    /// The answer to a check that is decided.
     pub(super) fn of(&self, found: &[RuleMatch], check: &Check<'_>) -> RateLimitResponse {
         let overall = if check.is_admitted() { RateLimitCode::Ok } else { RateLimitCode::OverLimit };
-        let mut part = 0_u16;
-        let status = |found: &RuleMatch| match found {
-            RuleMatch::Passed => ok(),
-            RuleMatch::Denied => over_limit(),
-            RuleMatch::Limited => {
-                let status = self.status(part, check);
-                part += 1;
-                status
-            }
-        };
-        RateLimitResponse {
-            overall_code: overall.into(),
-            statuses: found.iter().map(status).collect(),
-            response_headers_to_add: self.fields(check),
-        }
+        let answer = answered(overall, found, (0..).map(|part| self.status(part, check)));
+        RateLimitResponse { response_headers_to_add: self.fields(check), ..answer }
     }
 
     /// The status of one of the subjects. Windows of shadows are not in it, because what it says reaches the proxy's

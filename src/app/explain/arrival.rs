@@ -11,8 +11,7 @@ use super::InForce;
 use super::listener::{self, ChosenListener};
 use control::admin::ExplainRequest;
 use gateway::proxy::headers::{self, HeadersPresent};
-use gateway::proxy::request::client;
-use gateway::proxy::request::client::RequestClient;
+use gateway::proxy::request::client::{self, RequestClient};
 use gateway::proxy::request::validate;
 use gateway::service::config::{Sizes, Underscores};
 use gateway::service::refusal::Refusal;
@@ -31,9 +30,7 @@ pub(super) struct RoutedRequest {
     pub(super) client: RequestClient,
     /// What servers could read in different ways in the path.
     pub(super) doubt: Option<path::Error>,
-    /// Whether the listener asks clients for certificates.
     pub(super) asks_certificate: bool,
-    /// The length that the head announces.
     pub(super) body_bytes: u64,
     /// What the listener takes of a body, unless the route says otherwise.
     pub(super) body_bytes_max: u64,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::limit::{Limit, limits, penalise, refusal, without_request};
 use crate::views::override_view::OverrideView;
-use control::admin::{CheckResult, ViolatedWindow};
+use control::admin::{CheckVerdict, ViolatedWindow};
 use control::database::Time;
 use gateway::service::refusal::Refusal;
 use limit::TrialSet;
@@ -22,7 +22,7 @@ pub(crate) async fn look_ahead(
     policies: PolicySelection<'_>,
     subject: &(impl Subject + Sync),
     (now_ns, wall): (u64, Time),
-) -> CheckResult {
+) -> CheckVerdict {
     let (mut limits, penalties) = {
         let mut check = Check::default();
         let peeked = match limiter.peek(policies, subject, now_ns, &mut check) {
@@ -46,21 +46,17 @@ pub(crate) async fn look_ahead(
     if limited.is_some() {
         without_request(&mut limits);
     }
-    let refuses = |limit: &&Limit| !limit.shadow && limit.is_refused();
+    let refuses = |limit: &&Limit| !limit.charge.shadow && limit.is_refused();
     // One without a wait counts as the longest, because it is for ever.
     let longest = limits.iter().filter(refuses).max_by_key(|limit| limit.told_ns().unwrap_or(u64::MAX));
     // Of a trial only what decides binds; any other shadow's windows are all that is known of it.
     let deciding = |limit: &&Limit| limit.charge.world() == TrialSet::OWN;
     let binding = longest.or(limits.iter().filter(deciding).min_by_key(|limit| limit.remaining));
     let remaining = binding.and_then(|limit| limit.remaining);
-    let reset_at = binding.and_then(reset_ns).map(|ns| later((now_ns, wall), ns));
+    let binding = (remaining, binding.and_then(reset_ns).map(|ns| later((now_ns, wall), ns)));
     let Some(limited) = limited else {
-        let delay_ns = limits.iter().filter(|limit| !limit.shadow).map(|limit| limit.delay_ns).max();
-        return CheckResult::Allowed {
-            remaining,
-            reset_at,
-            delay_seconds: delay_ns.unwrap_or(0) as f64 / 1e9,
-        };
+        let delay_ns = limits.iter().filter(|limit| !limit.charge.shadow).map(|limit| limit.delay_ns).max();
+        return CheckVerdict::allowed(binding, delay_ns.unwrap_or(0) as f64 / 1e9);
     };
     let label = |limit: &Limit| {
         let policy = &table.policies()[limit.charge.policy.index()];
@@ -75,24 +71,21 @@ pub(crate) async fn look_ahead(
         retry_after_seconds: violation.retry_after_seconds,
         policy: violation.policy,
     });
-    let (violated, retry_after_seconds) = (violated.collect(), limited.retry_after_seconds);
-    CheckResult::Refused { remaining, reset_at, retry_after_seconds, violated, blocked: None }
+    let violated = violated.collect();
+    CheckVerdict::refused(binding, limited.retry_after_seconds, violated)
 }
 
 /// A policy counts by a dimension that the subject does not have.
-pub(crate) fn lacking(dimension: &str) -> CheckResult {
-    CheckResult::Undecided(format!("the policy counts by `{dimension}`: add a value for it to the check"))
+pub(crate) fn lacking(dimension: &str) -> CheckVerdict {
+    CheckVerdict::undecided(format!("the policy counts by `{dimension}`: add a value for it to the check"))
 }
 
-/// An override refuses the subject.
-pub(crate) fn blocked(by: &Arc<Override>, now_ns: u64, wall: Time) -> CheckResult {
+pub(crate) fn blocked(by: &Arc<Override>, now_ns: u64, wall: Time) -> CheckVerdict {
     let left_ns = by.left_ns(now_ns);
-    CheckResult::Refused {
-        remaining: Some(0),
-        reset_at: left_ns.map(|left_ns| later((now_ns, wall), left_ns)),
-        retry_after_seconds: left_ns.map(seconds),
-        violated: Vec::new(),
+    let binding = (Some(0), left_ns.map(|left_ns| later((now_ns, wall), left_ns)));
+    CheckVerdict {
         blocked: Some(OverrideView::alone(by, now_ns).sentence()),
+        ..CheckVerdict::refused(binding, left_ns.map(seconds), Vec::new())
     }
 }
 

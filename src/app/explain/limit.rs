@@ -19,7 +19,6 @@ pub(super) struct Limit {
     /// Each dimension of the key with its value, secrets masked.
     pub(super) key: Vec<(String, String)>,
     pub(super) window: String,
-    pub(super) limit: u64,
     pub(super) cost: u64,
     /// The tier that it belongs to, if limits depend on the client's.
     tier: Option<String>,
@@ -33,9 +32,7 @@ pub(super) struct Limit {
     /// Units left after this request; `None` if no gateway and no Redis could be asked.
     pub(super) remaining: Option<u64>,
     pub(super) answer: Option<Answer>,
-    /// How long the request would be delayed, nanoseconds.
     pub(super) delay_ns: u64,
-    pub(super) shadow: bool,
     /// What it is compared with, if its policy is in a trial.
     pub(super) trial: Option<TrialPolicy>,
     /// The statuses that it charges, if not all.
@@ -51,11 +48,9 @@ pub(super) struct Limit {
     pub(super) charge: Charge,
     /// What this node would tell the charge; `None` if no gateway could be asked.
     pub(super) foretold: Option<Forecast>,
-    /// The answer of Redis, if it was asked.
     pub(super) redis: Option<RedisView>,
 }
 
-/// The other policy of a trial.
 #[derive(Debug)]
 pub(super) struct TrialPolicy {
     side: Side,
@@ -72,7 +67,6 @@ impl TrialPolicy {
         Some(TrialPolicy { side, is_candidate, other })
     }
 
-    /// For operators.
     pub(super) fn sentence(&self) -> String {
         let TrialPolicy { other, .. } = self;
         match (self.side, self.is_candidate) {
@@ -105,7 +99,6 @@ pub(super) fn limits(table: &RouteTable, check: &Check<'_>, foretold: &[Forecast
             by: policy.by.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             key: Vec::new(),
             window: policy.item_of(charge, clock::unix().as_secs()).into_owned(),
-            limit: charge.quota.limit().get(),
             cost: charge.cost,
             tier: policy.tier_of(charge.window.into()).map(str::to_owned),
             origin: policy.origin_of(charge.window.into()),
@@ -115,7 +108,6 @@ pub(super) fn limits(table: &RouteTable, check: &Check<'_>, foretold: &[Forecast
             remaining: outcome.map(|outcome| outcome.remaining),
             answer: outcome.as_ref().map(Outcome::answer),
             delay_ns: outcome.map_or(0, |outcome| outcome.delay_ns()),
-            shadow: charge.shadow,
             trial: TrialPolicy::of(charge, policy, table),
             counted_statuses: policy.actual_cost().and_then(Actual::statuses).map(ToString::to_string),
             paid: false,
@@ -134,7 +126,7 @@ pub(super) fn limits(table: &RouteTable, check: &Check<'_>, foretold: &[Forecast
 /// policy denies all of its windows, but not its concurrency limits.
 pub(super) fn penalise(limits: &mut [Limit], penalties: &[PenaltyCheck], limiter: &Limiter, now_ns: u64) {
     // A refusal because Redis is down does not count against the client.
-    let is_redis_down = limits.iter().any(|limit| limit.is_redis_down && !limit.shadow);
+    let is_redis_down = limits.iter().any(|limit| limit.is_redis_down && !limit.charge.shadow);
     for penalty in penalties {
         let is_own =
             |limit: &&mut Limit| limit.charge.policy == penalty.policy && limit.is_timed() && !limit.paid;
@@ -157,7 +149,7 @@ pub(super) fn penalise(limits: &mut [Limit], penalties: &[PenaltyCheck], limiter
 
 /// What refuses the request for its limits; `None` if nothing does, or nobody knows.
 pub(super) fn refusal(limits: &[Limit]) -> Option<Refusal> {
-    let refusing = limits.iter().filter(|limit| !limit.shadow && limit.is_refused());
+    let refusing = limits.iter().filter(|limit| !limit.charge.shadow && limit.is_refused());
     let violated: Vec<Violation> = refusing.map(Limit::violation).collect();
     if violated.is_empty() {
         return None;
@@ -166,7 +158,7 @@ pub(super) fn refusal(limits: &[Limit]) -> Option<Refusal> {
     let waits: Option<Vec<u64>> = violated.iter().map(|violation| violation.retry_after_seconds).collect();
     let retry_after_seconds = waits.and_then(|waits| waits.into_iter().max());
     let limited = Box::new(LimitExceeded { violated, retry_after_seconds });
-    let is_redis_down = limits.iter().any(|limit| limit.is_redis_down && !limit.shadow);
+    let is_redis_down = limits.iter().any(|limit| limit.is_redis_down && !limit.charge.shadow);
     Some(if is_redis_down { Refusal::RedisDown(limited) } else { Refusal::Limited(limited) })
 }
 
@@ -195,7 +187,7 @@ impl Limit {
             "by": self.by,
             "key": self.key.iter().cloned().collect::<std::collections::BTreeMap<_, _>>(),
             "window": self.window,
-            "limit": self.limit,
+            "limit": self.charge.quota.limit(),
             "period-at-most": self.charge.quota.worst_period().map(|(units, _)| units),
             "cost": self.cost,
             "anchor": self.anchor(),
@@ -206,7 +198,7 @@ impl Limit {
             "hot-key": self.hot_instead_of.map(|own| json!({ "instead-of": own })),
             "remaining": self.remaining,
             "admitted": self.answer.map(|answer| answer == Answer::Admitted),
-            "shadow": self.shadow,
+            "shadow": self.charge.shadow,
             "trial": self.trial.as_ref().map(TrialPolicy::to_json),
             "counted-statuses": self.counted_statuses,
             "paid": self.paid,

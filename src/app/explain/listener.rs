@@ -9,13 +9,11 @@ use base::identity::NO_ADDRESS;
 use gateway::service::config::ListenerConfig;
 use net::listening::Bind;
 
-/// The listener of an explained request.
 #[derive(Debug, Default)]
 pub(super) struct ChosenListener<'l> {
     pub(super) listener: Option<&'l ListenerConfig>,
     /// Why this one, if its address is not the URL's, or several could have been meant.
     pub(super) why: Option<String>,
-    /// Why no request gets an answer there.
     pub(super) unanswered: Option<String>,
 }
 

@@ -14,7 +14,6 @@ use metrics::Families;
 use net::fetch::Connect;
 use net::tls::AlpnChallenge;
 
-/// The keepers that run.
 pub(crate) struct Orders {
     challenges: Arc<Challenges>,
     counts: Arc<AcmeCounts>,
@@ -37,7 +36,6 @@ struct OrderedCertificate {
 }
 
 impl Orders {
-    /// Without any keeper yet.
     pub(crate) fn new(
         challenges: Arc<Challenges>,
         values: Option<Arc<dyn acme::FleetValues>>,
@@ -69,7 +67,6 @@ impl Orders {
         }
     }
 
-    /// Adds the counts to every scrape.
     pub(crate) fn collect(&self) -> impl Fn(&mut Families<'_>) -> fmt::Result + Send + Sync + use<> {
         let counts = Arc::clone(&self.counts);
         move |families| {

@@ -2,6 +2,7 @@
 //! fleet when it stops. All of that has a thread of its own, so that no scrape and no call of the admin API makes an answer
 //! late. How leases work is in `limiter`; how Redis is spoken to is in `global`.
 
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use std::{io, thread};
@@ -22,10 +23,8 @@ use metrics::Metrics;
 use policy::AuthMethodId;
 
 use crate::explain::{InForce, LimitSource, RequestExplanation, explain};
-use crate::fleet::values_in_redis::ValuesInRedis;
 use crate::live::Shards;
 
-/// This node's connection to the shared tier, and the task that sweeps its leases.
 pub(crate) struct SharedTier {
     global: Arc<Global>,
     limiter: Arc<Limiter>,
@@ -137,14 +136,8 @@ pub fn measure_from_outside(redis: &global::Config) -> anyhow::Result<MeasuredRe
 /// The salt that limiter keys are hashed under. All nodes of a fleet derive the same one, because they share keys in
 /// Redis. Without Redis it is random at every start, so that no client can prepare keys that collide.
 pub(crate) fn salt(config: &Config) -> [u8; 16] {
-    config.redis.as_ref().map_or_else(random_salt, global::config::salt)
-}
-
-fn random_salt() -> [u8; 16] {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    let half = || RandomState::new().build_hasher().finish().to_le_bytes();
-    let (one, two) = (half(), half());
-    std::array::from_fn(|place| if place < 8 { one[place] } else { two[place - 8] })
+    let half = || u128::from(RandomState::new().build_hasher().finish());
+    config.redis.as_ref().map_or_else(|| (half() << 64 | half()).to_le_bytes(), global::config::salt)
 }
 
 /// Tells each window of a table by which plan the fleet shares it. Without Redis this does nothing.
@@ -160,11 +153,6 @@ pub(crate) fn share(table: &mut policy::RouteTable, limiter: &Limiter) {
 
 impl SharedTier {
     /// What nodes leave for each other in Redis.
-    pub(crate) fn fleet_values(&self) -> ValuesInRedis {
-        ValuesInRedis(self.global.shared_values())
-    }
-
-    /// The same, for who needs more of them than certificates do.
     pub(crate) fn shared_values(&self) -> global::SharedValues {
         self.global.shared_values()
     }
@@ -181,7 +169,6 @@ impl SharedTier {
         Arc::new(move || global.status())
     }
 
-    /// Adds the metrics of Redis to every scrape.
     pub(crate) fn show(&self, metrics: &Metrics) {
         let global = Arc::clone(&self.global);
         metrics.register(move |families| global.collect(families));
@@ -234,7 +221,6 @@ impl RedisThread {
         Ok(RedisThread { runtime, stop, thread })
     }
 
-    /// Ends the thread and what runs there.
     fn end(self) {
         drop(self.stop);
         if self.thread.join().is_err() {
@@ -251,7 +237,6 @@ async fn sweep(limiter: Arc<Limiter>) {
     }
 }
 
-/// Exchanges penalties with the fleet, without end.
 async fn share_penalties(mut exchange: PenaltyExchange) {
     let mut outage = Outage::default();
     loop {

@@ -90,7 +90,6 @@ impl Gateway {
     }
 }
 
-/// Waits for the workers to end, for so long at most.
 async fn join(workers: Vec<JoinHandle<()>>, within: Duration) -> Result<(), &'static str> {
     let (told, ended) = oneshot::channel();
     // On a thread of its own: the runtime, and with it the process, would wait at its end for one of the runtime's.
@@ -108,7 +107,6 @@ async fn join(workers: Vec<JoinHandle<()>>, within: Duration) -> Result<(), &'st
     }
 }
 
-/// When the moments of a drain come that begins now.
 fn deadlines(shutdown: &Shutdown, end: End) -> Deadlines {
     let now = clock::instant();
     let requests = now + shutdown.drain;

@@ -21,6 +21,7 @@ use super::counts::{Clocks, Counts};
 use super::decisions;
 use super::envoy::Rls;
 use super::fleet::shared_tier::SharedTier;
+use super::fleet::values_in_redis::ValuesInRedis;
 use super::fleet::{node_name, shared_tier};
 use super::hot_keys::HotKeys;
 use super::lines::say;
@@ -29,8 +30,7 @@ use super::publisher::prepare::PreparedConfig;
 use super::publisher::{Process, Publisher};
 use super::read_files::OutdatedFiles;
 use super::signals::{SignalRequest, Signals};
-use super::sockets::listening;
-use super::sockets::listening::Role;
+use super::sockets::listening::{self, Role};
 use super::upgrade::{Predecessor, Program, SpendExchange, UpgradeRequester};
 use super::upkeep::Upkeep;
 use super::utilisation::Utilisation;
@@ -61,21 +61,17 @@ pub(super) struct Gateway {
     decisions: decisions::SampleWriters,
     readiness: Readiness,
     admin: Option<(admin::Config, Arc<admin::AdminState>)>,
-    /// The admin listener, once it answers.
     admin_serving: Option<listening::Serving>,
     /// What the gRPC listener answers with, until it does.
     grpc: Option<Rls>,
-    /// The gRPC listener, once it answers.
     grpc_serving: Option<listening::Serving>,
     /// What a successor is told.
     program: Program,
     table_bytes: usize,
     shared_tier: Option<SharedTier>,
     control: Option<Control>,
-    /// Gathers heavy keys each second.
     watching: Option<tokio::task::JoinHandle<()>>,
     last_reload: LastReload,
-    /// Tells the other nodes what this one does.
     telling: Option<tokio::task::JoinHandle<()>>,
     /// What this process and its predecessor tell each other.
     predecessor: Option<SpendExchange>,
@@ -212,14 +208,15 @@ impl Gateway {
         let (prepared, rows) = match &self.control {
             Some(control) => {
                 control.ready().await;
-                let (prepared, rows) = reload::with_rows(&self.config_path, prepared, control).await?;
-                (prepared, Some((control, rows)))
+                let (prepared, version, refused) =
+                    reload::with_rows(&self.config_path, prepared, control).await?;
+                (prepared, Some((control, version, refused)))
             }
             None => (prepared, None),
         };
         let (_, predecessor) = self.publisher.put_in_force(prepared, sockets, predecessor).await?;
-        if let Some((control, rows)) = rows {
-            rows.published(control);
+        if let Some((control, version, refused)) = rows {
+            control.published(version, refused, false);
         }
         self.admin_serving = admin.map(|(opened, state)| serve_admin(opened, state, &stale)).transpose()?;
         self.grpc_serving =
@@ -311,7 +308,6 @@ impl Gateway {
     }
 }
 
-/// Begins to answer operators.
 fn serve_admin(
     opened: listening::OpenListener,
     state: Arc<admin::AdminState>,
@@ -332,7 +328,6 @@ enum Due {
     Files,
 }
 
-/// Waits until the policies of the database change.
 async fn changed(policies: &mut Option<watch::Receiver<Policies>>) {
     let has_changed = match policies {
         Some(policies) => policies.changed().await.is_ok(),
@@ -347,7 +342,7 @@ async fn changed(policies: &mut Option<watch::Receiver<Policies>>) {
 /// over, or as the configuration says.
 fn memory_of(config: &Config, predecessor: Option<&Predecessor>) -> (usize, [u8; 16]) {
     let wanted = shared_tier::own_bytes_of(config);
-    let bytes = predecessor.map_or(wanted, |before| before.table_bytes);
+    let bytes = predecessor.map_or(wanted, |before| before.hello.table_bytes);
     if bytes != wanted {
         tracing::warn!(
             setting = "limits.memory",
@@ -355,7 +350,7 @@ fn memory_of(config: &Config, predecessor: Option<&Predecessor>) -> (usize, [u8;
         );
     }
     let salt = match predecessor {
-        Some(before) if config.redis.is_none() => before.salt,
+        Some(before) if config.redis.is_none() => before.hello.salt,
         _ => shared_tier::salt(config),
     };
     (bytes, salt)
@@ -380,7 +375,8 @@ fn process(
     exporter.switch(config.trace.as_ref(), &node_name::node(&config.node).name);
     let (limiter, shared_tier) = shared_tier::limiter(config, table_bytes)?;
     let (commands, receivers) = (0..workers).map(|_| mpsc::channel(COMMANDS)).unzip();
-    let fleet_values = shared_tier.as_ref().map(|tier| Arc::new(tier.fleet_values()) as Arc<_>);
+    let fleet_values =
+        shared_tier.as_ref().map(|tier| Arc::new(ValuesInRedis(tier.shared_values())) as Arc<_>);
     let process = Process {
         limiter,
         metrics,
@@ -417,7 +413,6 @@ fn start_workers(
     Ok((shared, workers))
 }
 
-/// What every worker serves requests with.
 fn services(
     publisher: &Publisher,
     usage: Option<Arc<usage::UsageCollector>>,

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use super::{End, Gateway, refuse_upgrade, reopen};
 use crate::lines::say;
 use crate::signals::{SignalRequest, Signals};
-use crate::upgrade::{Handover, RunningUpgrade, Successor, UpgradeRequester, WITHIN_MAX, in_one_line};
+use crate::upgrade::{Handover, Hello, RunningUpgrade, Successor, UpgradeRequester, WITHIN_MAX, in_one_line};
 use crate::upkeep::Upkeep;
 use crate::{error_chain, service_manager};
+use base::clock;
 use config::Shutdown;
+use limiter::local;
 
 impl Gateway {
     /// Starts a successor and waits until it serves. Returns how this process is to end then; `None` if it serves on.
@@ -43,18 +45,25 @@ impl Gateway {
         }
     }
 
-    /// What a successor is given.
     fn handover(&self) -> std::io::Result<Handover> {
-        let mut sockets = self.publisher.listeners.share()?;
+        let mut passed = self.publisher.listeners.share()?;
         for serving in self.admin_serving.iter().chain(&self.grpc_serving) {
-            sockets.extend(serving.share()?);
+            passed.extend(serving.share()?);
         }
+        let (described, sockets) = passed.into_iter().map(|it| (it.described, it.socket)).unzip();
         let limiter = Arc::clone(&self.publisher.process.limiter);
-        let (names, servers) = (self.publisher.names(), self.publisher.servers());
+        let hello = Hello {
+            states: local::FORMAT,
+            clock_ahead_ns: clock::ahead_ns(),
+            salt: self.publisher.process.salt,
+            table_bytes: self.table_bytes,
+            sockets: described,
+            names: self.publisher.names(),
+            servers: self.publisher.servers(),
+        };
         let Shutdown { upgrade, drain, .. } = self.publisher.config.shutdown.clone();
         let within = upgrade.min(WITHIN_MAX);
-        let (salt, table_bytes) = (self.publisher.process.salt, self.table_bytes);
-        Ok(Handover { sockets, limiter, salt, table_bytes, names, servers, within, drain })
+        Ok(Handover { hello, sockets, limiter, within, drain })
     }
 
     fn upgraded(&mut self, running: RunningUpgrade, report: UpgradeRequester, successor: Successor) -> End {

@@ -9,11 +9,9 @@ use super::rates::tenth;
 /// One of many, as it is now.
 pub(super) struct Row<'n> {
     pub(super) name: &'n str,
-    /// What it is ordered by.
     pub(super) first: f64,
     /// And among equals by this.
     pub(super) then: f64,
-    /// Everything that is shown of it but its name.
     pub(super) shown: Value,
     /// The fields of it that are added up over those that are not shown by name.
     pub(super) rates: &'static [&'static str],

@@ -25,7 +25,6 @@ struct FleetState {
     own: String,
     /// What each node said last, by what it is called there.
     nodes: Mutex<BTreeMap<Vec<u8>, Value>>,
-    /// When somebody watched last.
     watched_ns: AtomicU64,
 }
 
@@ -82,7 +81,6 @@ impl Fleet {
     }
 }
 
-/// The figures of this node.
 fn own(sources: &Sources, interval: &Interval<'_>) -> Value {
     let requests = interval.requests();
     let mut policies: Vec<(f64, f64, &str)> =
@@ -144,7 +142,6 @@ const WATCHED_NS: u64 = 20_000_000_000;
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 /// Policies of one node that others are told of: a kilobyte or two.
 const POLICIES_TOLD: usize = 20;
-/// Policies of all nodes together.
 const POLICIES_SHOWN: usize = 20;
 const NODES_SHOWN: usize = 100;
 

@@ -8,8 +8,6 @@ mod fleet;
 mod rates;
 mod reading;
 
-use std::sync::Arc;
-
 use serde_json::{Map, Value, json};
 
 use super::views::upstreams;
@@ -32,14 +30,6 @@ struct Summary {
     before: Option<Reading>,
     policies: Busiest,
     routes: Busiest,
-    fingerprint: Fingerprint,
-}
-
-/// The fingerprint of a text, which takes as long as the text is.
-#[derive(Default)]
-struct Fingerprint {
-    of: Option<Arc<String>>,
-    shown: String,
 }
 
 /// Shows summaries of these sources to all who watch, and what is known of the fleet if this is a node of one.
@@ -50,7 +40,6 @@ pub(super) fn live(sources: Sources, fleet: Option<Fleet>) -> admin::LiveFeed {
         before: None,
         policies: Busiest::new(POLICIES_SHOWN),
         routes: Busiest::new(ROUTES_SHOWN),
-        fingerprint: Fingerprint::default(),
     };
     admin::LiveFeed::new(Box::new(move || summary.of_now().to_string()))
 }
@@ -97,11 +86,11 @@ impl Summary {
         Value::Object(shown)
     }
 
-    fn configuration(&mut self, totals: &Totals) -> Value {
+    fn configuration(&self, totals: &Totals) -> Value {
         let snapshot = self.sources.current.load();
         json!({
             "generation": snapshot.generation + 1,
-            "fingerprint": self.fingerprint.of(&self.sources.text.load_full()),
+            "fingerprint": self.sources.text.load().fingerprint,
             "loaded-at": totals.loaded_unix_seconds,
             "reloads": { "succeeded": totals.reloads_succeeded, "failed": totals.reloads_failed },
             "last-reload": self.sources.last_reload.shown(),
@@ -123,19 +112,7 @@ fn limits(policy: &Policy) -> Value {
     counting::limits(policy).map(shown).collect()
 }
 
-impl Fingerprint {
-    fn of(&mut self, text: &Arc<String>) -> &str {
-        if self.of.as_ref().is_none_or(|of| !Arc::ptr_eq(of, text)) {
-            self.shown = config::fingerprint(text);
-            self.of = Some(Arc::clone(text));
-        }
-        &self.shown
-    }
-}
-
-/// Policies that are shown by name.
 const POLICIES_SHOWN: usize = 20;
-/// Routes that are shown by name.
 const ROUTES_SHOWN: usize = 20;
 /// Of counts that are this old the rate says nothing of now, nanoseconds.
 const STALE_NS: u64 = 5_000_000_000;

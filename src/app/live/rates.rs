@@ -39,7 +39,6 @@ impl<'r> Interval<'r> {
         })
     }
 
-    /// All requests together.
     pub(super) fn requests(&self) -> Value {
         let all = self.since().fold(RouteTotals::default(), |all, (_, route)| all.and(&route));
         let mut shown = self.route(&all);
@@ -156,8 +155,6 @@ fn by_name<T>(named: &[(Box<str>, T)]) -> HashMap<&str, &T> {
     named.iter().map(|(name, value)| (&**name, value)).collect()
 }
 
-/// Decisions by which a request is refused.
 const REFUSED: [&str; 3] = ["denied", "missing-rejected", "penalised"];
-/// Reasons to refuse that are shown.
 const REASONS_SHOWN: usize = 20;
 const SHARDS_SHOWN: usize = 64;

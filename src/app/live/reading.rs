@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::publisher::EffectiveText;
 use crate::views::last_reload::LastReload;
 use base::clock;
 use control::admin::{ProcessPhase, Readiness};
@@ -15,8 +16,7 @@ use metrics::{Metrics, Totals};
 pub(crate) struct Sources {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) current: Arc<ArcSwap<Snapshot>>,
-    /// The configuration in force as text.
-    pub(crate) text: Arc<ArcSwap<String>>,
+    pub(crate) text: Arc<ArcSwap<EffectiveText>>,
     pub(crate) readiness: Readiness,
     pub(crate) last_reload: LastReload,
     /// How this node stands to its database, in a sentence. `None`: it has none.
@@ -25,13 +25,10 @@ pub(crate) struct Sources {
     pub(crate) redis: Option<Shards>,
 }
 
-/// The shards of Redis, as they are.
 pub(crate) type Shards = Arc<dyn Fn() -> Vec<Status> + Send + Sync>;
 
-/// How this node stands to its database.
 pub(crate) type Sentence = Arc<dyn Fn() -> String + Send + Sync>;
 
-/// What was counted at a moment.
 pub(super) struct Reading {
     pub(super) at_ns: u64,
     pub(super) totals: Totals,

@@ -54,13 +54,11 @@ pub(super) fn waiting(first: &Config, now: &Config) -> Vec<&'static str> {
     differing(&[START], first, now)
 }
 
-/// The settings that take effect then and in which two configurations differ.
 fn differing(when: &[bool], before: &Config, after: &Config) -> Vec<&'static str> {
     let differs = SETTINGS.iter().filter(|(_, takes, differ)| when.contains(takes) && differ(before, after));
     differs.map(|(name, ..)| *name).collect()
 }
 
-/// Whether two configurations differ in a setting.
 type Differ = fn(&Config, &Config) -> bool;
 
 /// A setting that takes effect at a start alone.

@@ -55,7 +55,6 @@ pub(super) struct Process {
     pub(super) samples: Arc<SampleMemory>,
     /// Is switched when `[trace]` changes.
     pub(super) exporter: Arc<Exporter>,
-    /// One for each worker.
     pub(super) commands: Vec<Sender<WorkerCommand>>,
     /// What nodes of a fleet leave for each other, if this is one.
     pub(super) fleet_values: Option<Arc<dyn acme::FleetValues>>,
@@ -63,16 +62,20 @@ pub(super) struct Process {
     pub(super) salt: [u8; 16],
 }
 
+/// The configuration in force as text, for the admin listener; follows every publication.
+#[derive(Debug, Default)]
+pub(super) struct EffectiveText {
+    pub(super) text: String,
+    pub(super) fingerprint: String,
+}
+
 pub(super) struct Publisher {
     pub(super) process: Process,
-    /// The configuration in force.
     pub(super) config: Arc<Config>,
-    /// The same as text, for the admin listener; follows every publication.
-    pub(super) text: Arc<ArcSwap<String>>,
+    pub(super) text: Arc<ArcSwap<EffectiveText>>,
     /// The snapshot in force; follows every publication.
     pub(super) current: Arc<ArcSwap<Snapshot>>,
     kept: ReusedParts,
-    /// Asks for the names of upstreams' servers.
     dns: Arc<Dns>,
     pub(super) listeners: Listeners,
     pub(super) orders: Orders,
@@ -122,7 +125,6 @@ impl Publisher {
         (self.process.logs, self.process.exporter)
     }
 
-    /// What is known of the names of upstreams' servers, for a successor.
     pub(super) fn names(&self) -> Vec<RememberedAddress> {
         let mut names: Vec<RememberedAddress> =
             self.kept.upstreams.iter().flat_map(|it| it.remember()).collect();
@@ -130,7 +132,6 @@ impl Publisher {
         names
     }
 
-    /// How upstreams' servers are, for a successor.
     pub(super) fn servers(&self) -> Vec<RememberedServer> {
         let upstreams = self.kept.upstreams.iter();
         upstreams.flat_map(|upstream| upstream.remember_servers()).take(SERVERS_MAX).collect()
@@ -164,8 +165,8 @@ impl Publisher {
     ) -> anyhow::Result<(Changes, Option<Predecessor>)> {
         if let Some(predecessor) = &predecessor {
             for upstream in &prepared.kept.upstreams {
-                upstream.recall(&predecessor.names);
-                upstream.recall_servers(&predecessor.servers);
+                upstream.recall(&predecessor.hello.names);
+                upstream.recall_servers(&predecessor.hello.servers);
             }
         }
         // Before anything changes, so that no request meets a new name without an answer.
@@ -246,9 +247,10 @@ impl Publisher {
                      decides"
                 );
             }
+            let text = config.effective();
             Publication {
                 changes: Changes::between(&before, &config),
-                text: config.effective(),
+                text: EffectiveText { fingerprint: config::fingerprint(&text), text },
                 snapshot: snapshot::snapshot(&config, table, &kept, generation, (&limiter, &metrics), &salt),
             }
         });
@@ -303,7 +305,7 @@ const SERVERS_MAX: usize = 2_000;
 
 struct Publication {
     snapshot: Snapshot,
-    text: String,
+    text: EffectiveText,
     changes: Changes,
 }
 

@@ -98,7 +98,6 @@ impl PreparedConfig {
     }
 }
 
-/// The parts built so far, and the errors found.
 struct Preparation {
     kept: ReusedParts,
     renewals: Vec<Renewal>,

@@ -23,7 +23,6 @@ struct Stamp {
 pub(crate) struct Stamps(BTreeMap<FileReader, Vec<Stamp>>);
 
 impl Stamps {
-    /// Takes the stamps of these parts' files.
     pub(crate) fn of<'f>(parts: impl IntoIterator<Item = (FileReader, Vec<&'f Path>)>) -> Stamps {
         let parts = parts.into_iter();
         Stamps(parts.map(|(part, files)| (part, files.into_iter().map(stamp).collect())).collect())

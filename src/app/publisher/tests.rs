@@ -54,7 +54,7 @@ impl Bench {
         (
             self.publisher.published,
             self.publisher.current.load_full(),
-            self.publisher.text.load().to_string(),
+            self.publisher.text.load().text.clone(),
             self.publisher.listeners.address("main"),
             String::from_utf8(self.publisher.process.metrics.encode(ScrapeFormat::Prometheus)).expect("text"),
         )

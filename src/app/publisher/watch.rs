@@ -35,7 +35,6 @@ pub(super) struct FileReports<'p> {
 }
 
 impl Watch {
-    /// Starts watching the files of these parts.
     pub(super) fn new(config: &Config, kept: &ReusedParts) -> Watch {
         Watch { stamps: stamps(config, kept), looked: clock::unix_s() }
     }

@@ -10,7 +10,6 @@ use crate::sockets::neighbour;
 pub(crate) enum Remedy {
     /// Nothing but what helps against every other program.
     None,
-    /// Both may listen there.
     ReusePort,
     /// This process starts, and may be meant to replace the other.
     ReusePortOrUpgrade,

@@ -100,7 +100,6 @@ impl Expiries {
 }
 
 impl CertificateExpiry {
-    /// When this one does.
     pub(crate) fn of(certificate: &ServerCertificate) -> CertificateExpiry {
         CertificateExpiry {
             subject: certificate.names.first().cloned().unwrap_or_default(),
@@ -130,7 +129,6 @@ pub(crate) fn files<'f>(certs: &'f [CertificatePair], client_auth: Option<&'f Cl
     pairs.chain(clients.flatten()).collect()
 }
 
-/// The TLS side of a listener.
 #[derive(Default)]
 pub(crate) struct Tls {
     /// `None` if the listener has no certificates and speaks in the clear.

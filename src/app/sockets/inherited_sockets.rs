@@ -4,6 +4,7 @@
 //! A listener takes those that carry its name, else those on its address. Sockets that nobody wants are closed.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::Context;
 use socket2::{Socket, Type};
@@ -29,14 +30,14 @@ struct Open {
 pub(crate) struct ListenerSockets {
     /// None if nothing was there for it.
     pub(crate) sockets: Vec<Socket>,
-    /// A predecessor has made the file of the Unix socket, and leaves it to this process. systemd keeps its own.
-    pub(crate) owns_file: bool,
+    /// The file of a Unix socket that this process has made, or a predecessor that leaves it to this one. systemd keeps
+    /// its own.
+    pub(crate) file: Option<Arc<unix_socket::SocketFile>>,
     /// systemd opened it for this process or one before it, and listens there for as long as the service is wanted: nobody
     /// can bind the address anew.
     pub(crate) is_activated: bool,
 }
 
-/// A socket that nobody has taken.
 #[derive(Debug)]
 pub(crate) struct UnusedSocket {
     pub(crate) shown: String,
@@ -89,7 +90,6 @@ impl InheritedSockets {
         self.0.push(Open { name, bind, owns_file, is_activated, socket });
     }
 
-    /// One more that systemd opened.
     pub(crate) fn push_activated(&mut self, name: Option<String>, socket: Socket) {
         self.0.push(Open { name, bind: None, owns_file: false, is_activated: true, socket });
     }
@@ -102,11 +102,11 @@ impl InheritedSockets {
     /// clients, one on a Unix socket does not.
     pub(crate) fn take(&mut self, name: &str, bind: &str) -> Result<ListenerSockets, UnusableSocket> {
         let is_named = |open: &Open| open.name.as_deref() == Some(name);
-        let same = self.extract(|open| is_named(open) && open.bind.as_deref() == Some(bind));
+        let same = self.extract(bind, |open| is_named(open) && open.bind.as_deref() == Some(bind));
         if !same.sockets.is_empty() {
             return Ok(same);
         }
-        let named = self.extract(|open| is_named(open) && open.bind.is_none());
+        let named = self.extract(bind, |open| is_named(open) && open.bind.is_none());
         let is_unix = bind.starts_with("unix:");
         let found = named.sockets.iter().map(|socket| address(socket).unwrap_or_default());
         if let Some(found) = found.into_iter().find(|found| found.starts_with("unix:") != is_unix) {
@@ -115,10 +115,9 @@ impl InheritedSockets {
         if !named.sockets.is_empty() {
             return Ok(named);
         }
-        Ok(self.extract(|open| address(&open.socket).is_some_and(|address| address == bind)))
+        Ok(self.extract(bind, |open| address(&open.socket).is_some_and(|address| address == bind)))
     }
 
-    /// Closes what nobody has taken.
     pub(crate) fn close(&mut self) -> Vec<UnusedSocket> {
         let closed = |open: Open| {
             let address = address(&open.socket).unwrap_or_default();
@@ -131,17 +130,12 @@ impl InheritedSockets {
         self.0.drain(..).map(closed).collect()
     }
 
-    fn extract(&mut self, is_wanted: impl Fn(&Open) -> bool) -> ListenerSockets {
-        let (wanted, others) = self.0.drain(..).partition(is_wanted);
-        self.0 = others;
-        let wanted: Vec<Open> = wanted;
-        let owns_file = wanted.iter().any(|open| open.owns_file);
+    fn extract(&mut self, bind: &str, is_wanted: impl Fn(&Open) -> bool) -> ListenerSockets {
+        let wanted: Vec<Open> = self.0.extract_if(.., |open| is_wanted(open)).collect();
+        let path = bind.strip_prefix("unix:").filter(|_| wanted.iter().any(|open| open.owns_file));
+        let file = path.and_then(|path| unix_socket::SocketFile::inherited(Path::new(path))).map(Arc::new);
         let is_activated = wanted.iter().any(|open| open.is_activated);
-        ListenerSockets {
-            sockets: wanted.into_iter().map(|open| open.socket).collect(),
-            owns_file,
-            is_activated,
-        }
+        ListenerSockets { sockets: wanted.into_iter().map(|open| open.socket).collect(), file, is_activated }
     }
 }
 
@@ -177,7 +171,6 @@ pub(crate) fn address(socket: &Socket) -> Option<String> {
     address.as_pathname().map(|path| format!("unix:{}", path.display()))
 }
 
-/// The first descriptor that systemd passes.
 const FIRST_DESCRIPTOR: u32 = 3;
 
 #[cfg(test)]

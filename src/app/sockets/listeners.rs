@@ -14,10 +14,8 @@ use tokio::sync::mpsc::Sender;
 use crate::lines::say;
 use crate::read_files::FileReader;
 use crate::sockets::bind_error::{Remedy, explained};
-use crate::sockets::certificates;
-use crate::sockets::certificates::{CertificateExpiry, Expiries, Tls};
-use crate::sockets::inherited_sockets;
-use crate::sockets::inherited_sockets::{InheritedSockets, ListenerSockets};
+use crate::sockets::certificates::{self, CertificateExpiry, Expiries, Tls};
+use crate::sockets::inherited_sockets::{self, InheritedSockets, ListenerSockets};
 use crate::upgrade::{PassedSocket, SocketDescription};
 use acme::Challenges;
 use gateway::server::listener::{self, SharedListener};
@@ -28,7 +26,6 @@ use net::listening::Bind;
 use net::tls;
 use net::unix_socket;
 
-/// The listeners in force by name.
 pub(crate) struct Listeners {
     open: HashMap<String, Open>,
     /// Sockets of systemd's that no listener has any more, by the name of the last that had them: kept, because systemd
@@ -49,20 +46,13 @@ struct Open {
     bind: Bind,
     /// As bound: port 0 has become a real port. `None` of a Unix socket.
     addr: Option<SocketAddr>,
-    /// The file of a Unix socket that this process has made, or one whose place it has taken.
-    file: Option<Arc<unix_socket::SocketFile>>,
     expiries: Vec<CertificateExpiry>,
-    /// Its sockets, to be handed to a successor. Workers have the same under other descriptors.
-    sockets: Vec<Socket>,
-    is_activated: bool,
+    /// To be handed to a successor. Workers have the same sockets under other descriptors.
+    held: ListenerSockets,
 }
 
-/// The listeners of a configuration with their new sockets, before any of it is in force.
-pub(crate) struct PreparedListeners {
-    wanted: Vec<PlannedListener>,
-}
-
-struct PlannedListener {
+/// A listener of a configuration with its new sockets, before any of it is in force.
+pub(crate) struct PlannedListener {
     config: config::ListenerConfig,
     tls: Tls,
     /// What it listens on where it is new; `None` where it listens already.
@@ -72,11 +62,9 @@ struct PlannedListener {
 /// The sockets of a listener that opens.
 struct Sockets {
     /// Each once.
-    kept: Vec<Socket>,
+    held: ListenerSockets,
     /// One a worker at least: where there are fewer sockets than workers, some share one.
     given: Vec<Socket>,
-    file: Option<Arc<unix_socket::SocketFile>>,
-    is_activated: bool,
 }
 
 impl Listeners {
@@ -108,11 +96,11 @@ impl Listeners {
         wanted: &[config::ListenerConfig],
         workers: usize,
         inherited: &mut InheritedSockets,
-    ) -> anyhow::Result<PreparedListeners> {
+    ) -> anyhow::Result<Vec<PlannedListener>> {
         let is_new = |config: &config::ListenerConfig| {
             self.open.get(&config.name).is_none_or(|open| open.bind != config.bind)
         };
-        let mut opened: HashMap<&str, InheritedListeners> = HashMap::new();
+        let mut opened: HashMap<&str, ListenerSockets> = HashMap::new();
         let mut activated = self.activated()?;
         for config in wanted.iter().filter(|config| is_new(config)) {
             let had = self.had(config, wanted, [inherited, &mut activated])?;
@@ -131,7 +119,7 @@ impl Listeners {
             prepared.push(PlannedListener { config: config.clone(), tls, sockets });
         }
         for wanted in &prepared {
-            for socket in wanted.sockets.iter().flat_map(|sockets| &sockets.kept) {
+            for socket in wanted.sockets.iter().flat_map(|sockets| &sockets.held.sockets) {
                 let listening = listener::listen(socket).map_err(|error| match wanted.config.bind.tcp() {
                     Some(addr) => explained(error.into(), addr, Remedy::None),
                     None => error.into(),
@@ -139,7 +127,7 @@ impl Listeners {
                 listening.with_context(|| cannot_bind(&wanted.config))?;
             }
         }
-        Ok(PreparedListeners { wanted: prepared })
+        Ok(prepared)
     }
 
     /// Sockets of systemd's that listeners have had, to be taken again as in the beginning.
@@ -152,13 +140,12 @@ impl Listeners {
         Ok(activated)
     }
 
-    /// The sockets that are there already for a new listener.
     fn had(
         &self,
         config: &config::ListenerConfig,
         wanted: &[config::ListenerConfig],
         inherited: [&mut InheritedSockets; 2],
-    ) -> anyhow::Result<InheritedListeners> {
+    ) -> anyhow::Result<ListenerSockets> {
         let renamed = self.renamed(config, wanted)?;
         if !renamed.sockets.is_empty() {
             return Ok(renamed);
@@ -167,10 +154,10 @@ impl Listeners {
             let taken = inherited.take(&config.name, &config.bind.to_string());
             let taken = taken.with_context(|| cannot_bind(config))?;
             if !taken.sockets.is_empty() {
-                return Ok(InheritedListeners::of(taken, config));
+                return Ok(taken);
             }
         }
-        Ok(InheritedListeners::default())
+        Ok(ListenerSockets::default())
     }
 
     /// The sockets of a listener that has this address under a name that it does not keep: taken over, because a
@@ -180,15 +167,16 @@ impl Listeners {
         &self,
         config: &config::ListenerConfig,
         wanted: &[config::ListenerConfig],
-    ) -> anyhow::Result<InheritedListeners> {
+    ) -> anyhow::Result<ListenerSockets> {
         let stays = |name: &str, bind: &Bind| wanted.iter().any(|it| it.name == name && it.bind == *bind);
         let is_some_port = config.bind.tcp().is_some_and(|addr| addr.port() == 0);
         let mut open = self.open.iter().filter(|_| !is_some_port);
         let found = open.find(|(name, open)| open.bind == config.bind && !stays(name, &open.bind));
-        let Some((_, open)) = found else { return Ok(InheritedListeners::default()) };
-        let sockets = open.sockets.iter().map(Socket::try_clone).collect::<std::io::Result<_>>();
+        let Some((_, open)) = found else { return Ok(ListenerSockets::default()) };
+        let ListenerSockets { sockets, file, is_activated } = &open.held;
+        let sockets = sockets.iter().map(Socket::try_clone).collect::<std::io::Result<_>>();
         let sockets = sockets.with_context(|| cannot_bind(config))?;
-        Ok(InheritedListeners { sockets, file: open.file.clone(), is_activated: open.is_activated })
+        Ok(ListenerSockets { sockets, file: file.clone(), is_activated: *is_activated })
     }
 
     /// Fails if another process listens on the address already, because with SO_REUSEPORT, which the workers need, the
@@ -208,16 +196,16 @@ impl Listeners {
     /// Closes listeners that are gone, hands new sockets to the workers, and gives listeners that stay their new settings.
     pub(crate) async fn apply(
         &mut self,
-        prepared: PreparedListeners,
+        prepared: Vec<PlannedListener>,
         metrics: &Metrics,
         commands: &[Sender<WorkerCommand>],
     ) {
-        let names: Vec<String> = prepared.wanted.iter().map(|wanted| wanted.config.name.clone()).collect();
+        let names: Vec<String> = prepared.iter().map(|wanted| wanted.config.name.clone()).collect();
         let gone: Vec<String> = self.open.keys().filter(|name| !names.contains(name)).cloned().collect();
         for name in gone {
             self.close(&name, commands).await;
         }
-        for PlannedListener { config, tls, sockets } in prepared.wanted {
+        for PlannedListener { config, tls, sockets } in prepared {
             match sockets {
                 None => {
                     if let Some(open) = self.open.get_mut(&config.name) {
@@ -239,36 +227,35 @@ impl Listeners {
         &mut self,
         config: config::ListenerConfig,
         tls: Tls,
-        sockets: Sockets,
+        Sockets { held, given }: Sockets,
         metrics: &Metrics,
         commands: &[Sender<WorkerCommand>],
     ) {
         let scheme = if tls.config.is_some() { "https" } else { "http" };
         let (name, bind) = (config.name.clone(), config.bind.clone());
-        let bound = sockets.kept.first().and_then(|socket| socket.local_addr().ok()?.as_socket());
+        let bound = held.sockets.first().and_then(|socket| socket.local_addr().ok()?.as_socket());
         let addr = bound.or(bind.tcp());
         match addr {
             Some(addr) => say(format_args!("listener {name:?} on {scheme}://{addr}")),
             None => {
-                let found = sockets.kept.first().and_then(inherited_sockets::address);
+                let found = held.sockets.first().and_then(inherited_sockets::address);
                 say(format_args!("listener {name:?} on {}", found.unwrap_or(bind.to_string())));
             }
         }
         let listener = Arc::new(SharedListener::new(config, tls.config, metrics.listener(&name)));
-        for (socket, worker) in sockets.given.into_iter().zip(commands.iter().cycle()) {
+        for (socket, worker) in given.into_iter().zip(commands.iter().cycle()) {
             let _ = worker.send(WorkerCommand::Listen(socket, Arc::clone(&listener))).await;
         }
-        let Sockets { kept: sockets, file, is_activated, .. } = sockets;
-        let places: Vec<_> = sockets.iter().map(inherited_sockets::address).collect();
+        let places: Vec<_> = held.sockets.iter().map(inherited_sockets::address).collect();
         self.activated.retain(|(_, socket)| !places.contains(&inherited_sockets::address(socket)));
         let expiries = tls.expiries;
-        self.open.insert(name, Open { listener, bind, addr, file, expiries, sockets, is_activated });
+        self.open.insert(name, Open { listener, bind, addr, expiries, held });
     }
 
     async fn close(&mut self, name: &str, commands: &[Sender<WorkerCommand>]) {
         if let Some(open) = self.open.remove(name) {
-            if open.is_activated {
-                self.activated.extend(open.sockets.into_iter().map(|socket| (name.to_owned(), socket)));
+            if open.held.is_activated {
+                self.activated.extend(open.held.sockets.into_iter().map(|socket| (name.to_owned(), socket)));
             }
             for worker in commands {
                 let _ = worker.send(WorkerCommand::Close(name.to_owned())).await;
@@ -284,9 +271,9 @@ impl Listeners {
         let sockets = self
             .open
             .iter()
-            .flat_map(|(name, open)| open.sockets.iter().map(move |socket| (name, open, socket)));
+            .flat_map(|(name, open)| open.held.sockets.iter().map(move |socket| (name, open, socket)));
         let given = |(name, open, socket): (&String, &Open, &Socket)| {
-            let (owns_file, is_activated) = (open.file.is_some(), open.is_activated);
+            let (owns_file, is_activated) = (open.held.file.is_some(), open.held.is_activated);
             let (name, bind) = (name.clone(), open.bind.to_string());
             let described = SocketDescription { name, bind, owns_file, is_activated };
             Ok(PassedSocket { described, socket: socket.try_clone()?.into() })
@@ -299,11 +286,10 @@ impl Listeners {
     pub(crate) fn let_go(&mut self, has_successor: bool) {
         self.activated.clear();
         for open in self.open.values_mut() {
-            open.sockets.clear();
-            if let (Some(file), true) = (&open.file, has_successor) {
+            let held = std::mem::take(&mut open.held);
+            if let (Some(file), true) = (held.file, has_successor) {
                 file.is_left().store(true, Ordering::Relaxed);
             }
-            open.file = None;
         }
     }
 
@@ -316,14 +302,13 @@ impl Listeners {
     /// The predecessor drains: the files of its Unix sockets are this process's from here on. Those of listeners that are
     /// gone are removed.
     pub(crate) fn own_files(&mut self) {
-        let taken = self.open.values().filter_map(|open| open.file.as_deref());
+        let taken = self.open.values().filter_map(|open| open.held.file.as_deref());
         for file in taken.chain(&self.left_behind) {
             file.is_left().store(false, Ordering::Relaxed);
         }
         self.left_behind.clear();
     }
 
-    /// The bound address of a listener.
     pub(crate) fn address(&self, name: &str) -> Option<SocketAddr> {
         self.open.get(name).and_then(|open| open.addr)
     }
@@ -377,43 +362,25 @@ impl Sockets {
     /// Those that were inherited, or new ones.
     fn open(
         config: &config::ListenerConfig,
-        had: InheritedListeners,
+        had: ListenerSockets,
         workers: usize,
     ) -> anyhow::Result<Sockets> {
-        let InheritedListeners { sockets: kept, file, is_activated } = match &config.bind {
+        let held = match &config.bind {
             _ if !had.sockets.is_empty() => had,
             Bind::Tcp(addr) => {
                 let bound = bind_all(*addr, workers);
                 let sockets = bound.map_err(|error| explained(error.into(), *addr, Remedy::None))?;
-                InheritedListeners { sockets, ..InheritedListeners::default() }
+                ListenerSockets { sockets, ..ListenerSockets::default() }
             }
             Bind::Unix(path) => {
                 let (socket, file) = unix_socket::bind(path, &config.rights)?;
-                InheritedListeners { sockets: vec![socket], file: Some(Arc::new(file)), is_activated: false }
+                ListenerSockets { sockets: vec![socket], file: Some(Arc::new(file)), is_activated: false }
             }
         };
-        let count = kept.len().max(workers);
-        let given = kept.iter().cycle().take(count).map(Socket::try_clone).collect::<std::io::Result<_>>()?;
-        Ok(Sockets { kept, given, file, is_activated })
-    }
-}
-
-/// Sockets that are there already. The file of a Unix socket only if this process has made it, or a predecessor has:
-/// systemd keeps its own.
-#[derive(Default)]
-struct InheritedListeners {
-    sockets: Vec<Socket>,
-    file: Option<Arc<unix_socket::SocketFile>>,
-    is_activated: bool,
-}
-
-impl InheritedListeners {
-    fn of(taken: ListenerSockets, config: &config::ListenerConfig) -> InheritedListeners {
-        let file = match &config.bind {
-            Bind::Unix(path) if taken.owns_file => unix_socket::SocketFile::inherited(path).map(Arc::new),
-            Bind::Unix(_) | Bind::Tcp(_) => None,
-        };
-        InheritedListeners { sockets: taken.sockets, file, is_activated: taken.is_activated }
+        let count = held.sockets.len().max(workers);
+        let given =
+            held.sockets.iter().cycle().take(count).map(Socket::try_clone).collect::<std::io::Result<_>>()?;
+        Ok(Sockets { held, given })
     }
 }
 

@@ -9,23 +9,18 @@ use crate::lines::say;
 use crate::read_files::OutdatedFiles;
 use crate::sockets::bind_error::{Remedy, explained};
 use crate::sockets::certificates::Expiries;
-use crate::sockets::inherited_sockets;
-use crate::sockets::inherited_sockets::{InheritedSockets, ListenerSockets};
+use crate::sockets::inherited_sockets::{self, InheritedSockets, ListenerSockets};
 use crate::sockets::listening_tls::{Settings, Tls};
 use crate::upgrade::{PassedSocket, SocketDescription};
 use net::listening::{Bind, BoundListener, SharedSocket};
 use net::tls;
 
-/// Which of these listeners it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
-    /// For operators, over HTTP/1.1.
     Admin,
-    /// For proxies, over HTTP/2.
     Grpc,
 }
 
-/// An open listener that is not served yet.
 pub(crate) struct OpenListener {
     role: Role,
     listener: BoundListener,
@@ -36,7 +31,6 @@ pub(crate) struct OpenListener {
 
 pub(crate) struct ListenerParts {
     pub(crate) listener: BoundListener,
-    /// TLS, unless it speaks in the clear.
     pub(crate) settings: Option<Settings>,
     /// Ends when the listener is to be left.
     pub(crate) stopped: oneshot::Receiver<()>,
@@ -69,11 +63,11 @@ pub(crate) fn open(
     let place = bind.to_string();
     let what = role.listener();
     let tls = files.map(|files| Tls::read(role, files, expiries)).transpose().context(what)?;
-    let ListenerSockets { mut sockets, owns_file, is_activated } =
+    let ListenerSockets { mut sockets, file, is_activated } =
         inherited.take(role.name(), &place).context(what)?;
     let found = sockets.last().and_then(inherited_sockets::address);
     let listener = match sockets.pop() {
-        Some(socket) => BoundListener::adopt(what, socket, bind, owns_file),
+        Some(socket) => BoundListener::adopt(what, socket, bind, file),
         None => BoundListener::bind(what, bind),
     };
     let listener = listener.map_err(|error| match bind {

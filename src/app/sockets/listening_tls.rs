@@ -96,5 +96,4 @@ fn stamps(role: Role, files: &tls::TlsFiles) -> Stamps {
     Stamps::of([(part(role), certificates::files(&files.certs, files.client_auth.as_ref()))])
 }
 
-/// How often the files are looked at.
 const EVERY: Duration = Duration::from_secs(1);

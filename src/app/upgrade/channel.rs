@@ -29,7 +29,6 @@ impl Channel {
         Channel { stream, deadline: clock::instant() + within }
     }
 
-    /// The line without its deadline.
     pub(super) fn into_stream(self) -> UnixStream {
         self.stream
     }

@@ -11,25 +11,24 @@ use upstream::live::{RememberedAddress, RememberedServer};
 /// The first message, from the old to the new. Behind it come the descriptors: the standard error that the new one is to
 /// use once it serves, then the sockets in their order.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Hello {
+pub(crate) struct Hello {
     /// How the states of the table will be written.
-    pub(super) states: u32,
+    pub(crate) states: u32,
     /// How far the clock that the states count by is ahead of the machine's own.
-    pub(super) clock_ahead_ns: i64,
+    pub(crate) clock_ahead_ns: i64,
     /// What limiter keys are hashed with.
-    pub(super) salt: [u8; 16],
+    pub(crate) salt: [u8; 16],
     /// Memory of the table, bytes: states go over slot by slot.
-    pub(super) table_bytes: usize,
-    pub(super) sockets: Vec<SocketDescription>,
+    pub(crate) table_bytes: usize,
+    pub(crate) sockets: Vec<SocketDescription>,
     /// Addresses of upstreams' servers, for a successor that DNS does not answer.
     #[serde(default)]
-    pub(super) names: Vec<RememberedAddress>,
+    pub(crate) names: Vec<RememberedAddress>,
     /// Servers of upstreams that are unhealthy, ejected or not yet back for long.
     #[serde(default)]
-    pub(super) servers: Vec<RememberedServer>,
+    pub(crate) servers: Vec<RememberedServer>,
 }
 
-/// A listening socket that is passed on.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SocketDescription {
     /// The listener's name; `admin` for the admin listener.

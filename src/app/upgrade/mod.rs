@@ -19,7 +19,7 @@ use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
@@ -31,13 +31,10 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, wa
 use base::clock;
 use channel::Channel;
 use limiter::Limiter;
-use limiter::local;
-use limiter::local::Relative;
-pub(super) use messages::SocketDescription;
-pub(super) use messages::WITHIN_MAX;
-use messages::{Hello, VARIABLE, Word};
+use limiter::local::{self, Relative};
+pub(super) use messages::{Hello, SocketDescription, WITHIN_MAX};
+use messages::{VARIABLE, Word};
 pub(super) use spend_exchange::SpendExchange;
-use upstream::live::{RememberedAddress, RememberedServer};
 
 pub use predecessor::Predecessor;
 pub(super) use predecessor::find;
@@ -55,12 +52,7 @@ pub(super) struct Program {
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error("cannot start {}: {source}", .path.display())]
-    Start {
-        /// The program that was to be started.
-        path: PathBuf,
-        /// Why the system did not start it.
-        source: io::Error,
-    },
+    Start { path: PathBuf, source: io::Error },
     /// It ended, or was ended.
     #[error("{} {how}{}", .path.display(), last_words(.words))]
     NotServing {
@@ -72,24 +64,17 @@ pub(super) enum Error {
     },
 }
 
-/// A listening socket for a successor.
 pub(super) struct PassedSocket {
     pub(super) described: SocketDescription,
     pub(super) socket: OwnedFd,
 }
 
 pub(super) struct Handover {
-    pub(super) sockets: Vec<PassedSocket>,
+    pub(super) hello: Hello,
+    /// The sockets that it names.
+    pub(super) sockets: Vec<OwnedFd>,
     /// Whose states it takes over.
     pub(super) limiter: Arc<Limiter>,
-    /// What limiter keys are hashed with.
-    pub(super) salt: [u8; 16],
-    /// Memory of the table, bytes.
-    pub(super) table_bytes: usize,
-    /// Addresses of upstreams' servers.
-    pub(super) names: Vec<RememberedAddress>,
-    /// How their servers are.
-    pub(super) servers: Vec<RememberedServer>,
     /// How long the successor may take until it serves.
     pub(super) within: Duration,
     /// How long requests go on here after that.
@@ -141,7 +126,7 @@ impl Program {
             let folders = std::env::var_os("PATH").unwrap_or_default();
             std::env::split_paths(&folders)
                 .map(|folder| folder.join(&typed))
-                .find(|path| is_same(path, &this))
+                .find(|path| path.canonicalize().is_ok_and(|path| path == this))
         };
         Ok(Program { path: found.unwrap_or(this), arguments: arguments.collect() })
     }
@@ -229,18 +214,10 @@ impl Program {
 
 /// Gives a successor all that it needs, and waits until it serves. The second value is whether it has taken over the table.
 fn hand_over(mut channel: Channel, handover: &Handover) -> io::Result<(Channel, bool)> {
-    channel.send(&Hello {
-        states: local::FORMAT,
-        clock_ahead_ns: clock::ahead_ns(),
-        salt: handover.salt,
-        table_bytes: handover.table_bytes,
-        sockets: handover.sockets.iter().map(|given| given.described.clone()).collect(),
-        names: handover.names.clone(),
-        servers: handover.servers.clone(),
-    })?;
+    channel.send(&handover.hello)?;
     let stderr = io::stderr();
     let mut descriptors: Vec<BorrowedFd<'_>> = vec![stderr.as_fd()];
-    descriptors.extend(handover.sockets.iter().map(|given| given.socket.as_fd()));
+    descriptors.extend(handover.sockets.iter().map(AsFd::as_fd));
     channel.send_descriptors(&descriptors)?;
     let word: Word = channel.receive()?;
     let takes_over = word == (Word::Prepared { states: local::FORMAT });
@@ -351,11 +328,6 @@ pub(super) fn in_one_line(text: &str) -> String {
     text.lines().map(str::trim).collect::<Vec<_>>().join(" | ").replace(": | ", ": ")
 }
 
-fn is_same(path: &Path, other: &Path) -> bool {
-    path.canonicalize().is_ok_and(|path| path == other)
-}
-
-/// How long one that has hung up may take to end.
 const ENDED_WITHIN: Duration = Duration::from_secs(2);
 const ENDED_EVERY: Duration = Duration::from_millis(10);
 /// What is kept of what a successor says.

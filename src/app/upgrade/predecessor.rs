@@ -15,9 +15,7 @@ use super::spend_exchange::SpendExchange;
 use crate::sockets::inherited_sockets::InheritedSockets;
 use base::clock;
 use limiter::Limiter;
-use limiter::local;
-use limiter::local::Relative;
-use upstream::live::{RememberedAddress, RememberedServer};
+use limiter::local::{self, Relative};
 
 /// The process whose place this one takes.
 #[derive(Debug)]
@@ -27,15 +25,8 @@ pub struct Predecessor {
     stderr: OwnedFd,
     /// The group of its process.
     group: Option<Pid>,
-    states: u32,
-    /// What limiter keys are hashed with.
-    pub(crate) salt: [u8; 16],
-    /// Memory of the table, bytes.
-    pub(crate) table_bytes: usize,
-    /// Addresses of upstreams' servers.
-    pub(crate) names: Vec<RememberedAddress>,
-    /// How their servers are.
-    pub(crate) servers: Vec<RememberedServer>,
+    /// Without its sockets, which are the listeners'.
+    pub(crate) hello: Hello,
 }
 
 /// The predecessor and its sockets, if this process was started to take one's place. Has to be called before anything
@@ -53,18 +44,14 @@ pub(crate) fn find() -> anyhow::Result<Option<(Predecessor, InheritedSockets)>> 
     let line = std::io::stdin().as_fd().try_clone_to_owned().context("cannot take over standard input")?;
     rustix::stdio::dup2_stdin(File::open("/dev/null")?).context("cannot take over standard input")?;
     let mut channel = Channel::new(UnixStream::from(line), WITHIN_MAX);
-    let hello: Hello = channel.receive().context("cannot read the predecessor's first message")?;
+    let mut hello: Hello = channel.receive().context("cannot read the predecessor's first message")?;
     clock::resume(hello.clock_ahead_ns);
     let mut descriptors = channel.receive_descriptors(hello.sockets.len() + 1)?.into_iter();
     let stderr = descriptors.next().context("the predecessor did not pass its standard error")?;
     let mut inherited = InheritedSockets::default();
-    hello
-        .sockets
-        .into_iter()
-        .zip(descriptors)
-        .for_each(|(described, socket)| inherited.push(described, socket));
-    let Hello { states, salt, table_bytes, names, servers, .. } = hello;
-    Ok(Some((Predecessor { channel, stderr, group, states, salt, table_bytes, names, servers }, inherited)))
+    let described = std::mem::take(&mut hello.sockets).into_iter();
+    described.zip(descriptors).for_each(|(described, socket)| inherited.push(described, socket));
+    Ok(Some((Predecessor { channel, stderr, group, hello }, inherited)))
 }
 
 impl Predecessor {
@@ -80,7 +67,7 @@ impl Predecessor {
 
     fn read_states(mut self, limiter: &Limiter) -> anyhow::Result<Predecessor> {
         self.channel.send(&Word::Prepared { states: local::FORMAT }).context("the predecessor has ended")?;
-        if self.states != local::FORMAT {
+        if self.hello.states != local::FORMAT {
             tracing::warn!("this version cannot read the counts of the old process: all limits start full");
             return Ok(self);
         }
@@ -102,7 +89,7 @@ impl Predecessor {
         let _ = self.channel.receive::<Word>();
         // Ignored, because one that is gone leaves no group to go to.
         let _ = self.group.map(|group| setpgid(None, Some(group)));
-        if self.states != local::FORMAT {
+        if self.hello.states != local::FORMAT {
             return Ok(None);
         }
         Ok(SpendExchange::begin(self.channel.into_stream(), Relative::Predecessor, limiter, None))

@@ -79,7 +79,6 @@ impl SpendExchange {
         let _ = self.over.recv_timeout(within);
     }
 
-    /// Tells the last of it.
     pub(crate) fn end(self) {
         let _ = self.end.send(());
         self.wait(TOLD_WITHIN);

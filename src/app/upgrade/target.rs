@@ -10,8 +10,7 @@ use rustix::process::Signal;
 
 use super::messages::VARIABLE;
 use super::report::{UpgradeResult, ask};
-use crate::sockets::neighbour;
-use crate::sockets::neighbour::Neighbour;
+use crate::sockets::neighbour::{self, Neighbour};
 use config::Config;
 use net::listening::Bind;
 
@@ -25,13 +24,11 @@ enum NoUpgradeTarget {
         "is the first process of its container, which ends with it: start a new container with the new image instead"
     )]
     First,
-    /// It runs another program.
     #[error("is not a gateway: it runs {0}")]
     Foreign(String),
     /// It is a gateway that would die of the signal.
     #[error("does not handle SIGUSR2: it has just started, or runs another command than `run`")]
     Deaf,
-    /// This user may not look at it.
     #[error("cannot be inspected, run this as its user or as root: {0}")]
     Unseen(io::Error),
 }

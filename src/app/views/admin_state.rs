@@ -6,8 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::counts::Counts;
-use crate::explain;
-use crate::explain::LimitSource;
+use crate::explain::{self, LimitSource};
 use crate::live;
 use crate::publisher::Publisher;
 use crate::views::keys;
@@ -28,8 +27,8 @@ pub(crate) fn state(
     admin::AdminState {
         metrics: Arc::clone(&counts.metrics),
         readiness: live.readiness.clone(),
-        config: Box::new(move || text.load().to_string()),
-        policy: Box::new(move |name| config::policy_of(&policies.load(), name)),
+        config: Box::new(move || text.load().text.clone()),
+        policy: Box::new(move |name| config::policy_of(&policies.load().text, name)),
         upstreams: Box::new(move || {
             upstreams::shown(&upstreams.load().upstreams, clock::now_ns()).to_string()
         }),
@@ -45,7 +44,6 @@ pub(crate) fn state(
     }
 }
 
-/// Reads the page of a key.
 fn keys(publisher: &Publisher) -> admin::KeyReader {
     let (current, limiter) = (Arc::clone(&publisher.current), Arc::clone(&publisher.process.limiter));
     Box::new(move |policy, values, tenant| {
@@ -57,12 +55,11 @@ fn keys(publisher: &Publisher) -> admin::KeyReader {
     })
 }
 
-/// Explains requests.
-fn explanations(publisher: &Publisher) -> Box<dyn Fn(&admin::ExplainRequest) -> admin::Text + Send + Sync> {
+fn explanations(publisher: &Publisher) -> admin::Asked<admin::ExplainRequest, String> {
     let (current, text) = (Arc::clone(&publisher.current), Arc::clone(&publisher.text));
-    let limiter = Arc::clone(&publisher.process.limiter);
-    Box::new(move |request| {
-        let snapshot = current.load();
+    let known = (current, text, Arc::clone(&publisher.process.limiter));
+    admin::asked(known, |(current, text, limiter), request| async move {
+        let snapshot = current.load_full();
         let known = LimitSource::Gateway(&limiter);
         let names = snapshot.upstreams.iter().map(|live| live.config.name.as_str()).collect();
         let in_force = explain::InForce {
@@ -73,22 +70,17 @@ fn explanations(publisher: &Publisher) -> Box<dyn Fn(&admin::ExplainRequest) -> 
             listeners: &snapshot.listeners,
             upstreams: &names,
         };
-        let mut explained = explain::explain(&in_force, known, request, clock::now_ns());
+        let mut explained = explain::explain(&in_force, known, &request, clock::now_ns());
         explained.show_upstream(&snapshot.upstreams, clock::now_ns());
-        let limiter = Arc::clone(&limiter);
-        // Made for each question, because it takes less time than to compare the request with every route, as is done
-        // above.
         let gateway = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "generation": snapshot.generation + 1,
-            "fingerprint": config::fingerprint(&text.load()),
+            "fingerprint": text.load().fingerprint,
         });
-        Box::pin(async move {
-            explained.decide(&limiter).await;
-            let mut shown = explained.to_json();
-            shown["gateway"] = gateway;
-            shown.to_string()
-        })
+        explained.decide(&limiter).await;
+        let mut shown = explained.to_json();
+        shown["gateway"] = gateway;
+        shown.to_string()
     })
 }
 

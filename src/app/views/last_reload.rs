@@ -11,14 +11,7 @@ use config::Errors;
 
 /// The last reload of this process; shared by who reloads and who is shown it.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct LastReload(Arc<Mutex<Option<ReloadResult>>>);
-
-#[derive(Clone, Debug)]
-struct ReloadResult {
-    unix_seconds: u64,
-    is_in_force: bool,
-    text: String,
-}
+pub(crate) struct LastReload(Arc<Mutex<Option<Value>>>);
 
 impl LastReload {
     pub(crate) fn succeeded(&self, changes: &Changes) {
@@ -44,18 +37,16 @@ impl LastReload {
 
     /// `None`: there was none.
     pub(crate) fn shown(&self) -> Option<Value> {
-        let said = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
-        Some(json!({ "at": said.unix_seconds, "in-force": said.is_in_force, "said": said.text }))
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn say(&self, is_in_force: bool, mut text: String) {
         text.truncate(text.floor_char_boundary(TEXT_BYTES_MAX));
-        let said = ReloadResult { unix_seconds: clock::unix().as_secs(), is_in_force, text };
+        let said = json!({ "at": clock::unix().as_secs(), "in-force": is_in_force, "said": text });
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(said);
     }
 }
 
-/// Errors of a configuration that are named.
 const ERRORS_SHOWN: usize = 3;
 /// A sentence or two, not a file.
 const TEXT_BYTES_MAX: usize = 600;

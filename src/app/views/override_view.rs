@@ -38,7 +38,6 @@ impl OverrideView {
         }
     }
 
-    /// For programs.
     pub(crate) fn to_json(&self) -> Value {
         json!({
             "id": self.of.id,

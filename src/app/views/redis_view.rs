@@ -38,7 +38,6 @@ fn held(seen: &WindowRecord) -> Value {
     }
 }
 
-/// The same as one sentence, for `explain`.
 pub(crate) fn sentence(look: &RedisView) -> String {
     let seen = match look {
         RedisView::Away => return "Redis is down".to_owned(),

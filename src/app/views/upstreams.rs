@@ -146,7 +146,5 @@ fn server_shown(upstream: &Upstream, index: ServerIndex, state: HealthState) -> 
     shown
 }
 
-/// Upstreams that are shown in brief.
 const UPSTREAMS_BRIEF: usize = 20;
-/// Servers of each of them.
 const SERVERS_BRIEF: usize = 10;

@@ -114,7 +114,6 @@ impl AccessRules {
         Ok(proven)
     }
 
-    /// Whether clients need a token or a certificate.
     pub(super) fn asks_for_credentials(&self) -> bool {
         !self.tokens.is_empty() || !self.certificates.is_empty()
     }

@@ -51,7 +51,6 @@ enum AdminPhase {
 }
 
 impl AdminActivity {
-    /// The activity of a connection that was just accepted.
     pub(super) fn new(from: Option<IpAddr>) -> Arc<AdminActivity> {
         let since = Instant::now();
         let present = ActivityState {
@@ -65,7 +64,6 @@ impl AdminActivity {
         Arc::new(AdminActivity { from, vouched: OnceLock::new(), present: Mutex::new(present) })
     }
 
-    /// When the present phase must be over.
     pub(super) fn deadline(&self, limits: &AdminLimits) -> Instant {
         let present = self.present();
         present.since

@@ -10,7 +10,6 @@ use tokio::time;
 
 use super::refusal::AdminRefusal;
 
-/// Reads a body of at most `bytes_max` bytes.
 pub(super) async fn read(body: Body, bytes_max: usize, deadline: Duration) -> Result<Bytes, AdminRefusal> {
     // Checked before the first poll, because that makes hyper send 100 Continue and the client its body.
     if body.size_hint().lower() > bytes_max as u64 {

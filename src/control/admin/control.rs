@@ -1,14 +1,14 @@
 //! What endpoints need to change things while traffic runs, as `app` fills it in.
 
 use std::collections::BTreeMap;
-use std::pin::Pin;
 
 use serde_json::Value;
 
 use super::api::Flaw;
-use super::counts::CountHolder;
+use super::state::Asked;
 use crate::database::{self, Database, NewTierLimit, Time, UsageHolder};
 use metrics::usage::Amount;
+use policy::Holder;
 
 /// The database, and how a change comes into force.
 #[derive(derive_more::Debug)]
@@ -20,20 +20,16 @@ pub struct ControlPlane {
     /// Called after each change, so that this node looks for it at once.
     pub changed: Box<dyn Fn() + Send + Sync>,
     /// Waits until this node has everything up to a version in force; `false` if that cannot be.
-    pub applied: Applied,
-    /// Whether the configuration would be valid if a row were another.
-    pub check: Check,
+    pub applied: Asked<i64, bool>,
+    /// Says everything that would be wrong with the configuration if a row were as proposed.
+    pub check: Asked<Proposal, Result<(), Vec<Flaw>>>,
     /// How this node stands to the database, in a line for `/readyz?verbose`.
     pub sentence: Box<dyn Fn() -> String + Send + Sync>,
     /// Why a file keeps policies and tiers of the database out of force; `None`: none does.
     pub stuck: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Reads usage by the minute. `None`: none is counted.
-    pub minutes: Option<MinutesReader>,
+    pub minutes: Option<Asked<(Database, MinutesQuery), Result<UsageMinutes, database::Error>>>,
 }
-
-/// Says everything that would be wrong with the configuration if a row were as proposed.
-pub type Check =
-    Box<dyn Fn(Proposal) -> Pin<Box<dyn Future<Output = Result<(), Vec<Flaw>>> + Send>> + Send + Sync>;
 
 /// A row that goes before what files say, as it would be.
 #[derive(Clone, Debug)]
@@ -51,18 +47,9 @@ pub enum Proposal {
     },
 }
 
-pub type MinutesReader = Box<
-    dyn Fn(
-            Database,
-            MinutesQuery,
-        ) -> Pin<Box<dyn Future<Output = Result<UsageMinutes, database::Error>> + Send>>
-        + Send
-        + Sync,
->;
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MinutesQuery {
-    pub holder: CountHolder,
+    pub holder: Holder,
     /// Only as a consumer acts for this tenant.
     pub tenant: Option<String>,
     /// The first and the last policy, by name.
@@ -75,8 +62,8 @@ impl MinutesQuery {
     /// Whose they are, as the database knows them.
     pub fn holder(&self) -> UsageHolder<'_> {
         match &self.holder {
-            CountHolder::Consumer(name) => UsageHolder::Consumer(name, self.tenant.as_deref()),
-            CountHolder::Tenant(name) => UsageHolder::Tenant(name),
+            Holder::Consumer(name) => UsageHolder::Consumer(name, self.tenant.as_deref()),
+            Holder::Tenant(name) => UsageHolder::Tenant(name),
         }
     }
 }
@@ -91,8 +78,6 @@ pub struct UsageMinutes {
     /// Of everybody for whom there was no room.
     pub others: ByMinute,
 }
-
-pub type Applied = Box<dyn Fn(i64) -> Pin<Box<dyn Future<Output = bool> + Send>> + Send + Sync>;
 
 /// Whether changes reach all nodes of the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,43 +2,47 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU64;
-use std::pin::Pin;
 
 use schemars::JsonSchema;
 use serde::{Serialize, Serializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::refusal::AdminRefusal;
+use super::state::Asked;
 use crate::database::Time;
 use base::words;
 use limit::Quota;
 use metrics::hot_keys;
 use policy::definition::Dimension;
 use policy::nat64::Nat64;
-use policy::{Policy, SubjectValues};
+use policy::{Holder, Policy, SubjectValues};
 
 #[derive(derive_more::Debug)]
 #[debug("LimitCounts({takes_time})")]
 pub struct LimitCounts {
-    /// Decides checks, as requests are decided.
-    pub check: Checks,
+    /// Decides checks, as requests are decided; if the second part is true, all of them are charged or none. Answers a
+    /// verdict for each.
+    pub check: Asked<(Vec<CheckQuestion>, bool), Vec<CheckVerdict>>,
     /// Whether a check may say at which time it is decided.
     pub takes_time: bool,
     /// What a consumer or a tenant has spent, a page of policies by name.
-    pub usage: Usage,
+    pub usage: Asked<UsageQuestion, Vec<PolicyUsage>>,
     /// Carries over in Redis what a grant leaves spent.
-    pub grant: Grants,
+    pub grant: Asked<UnitGrant, GrantOutcome>,
     /// Whether a policy of this name is in force, and counts by this dimension.
     pub counts_by: CountsBy,
     /// The translators whose clients count by their IPv4 addresses.
     pub nat64: Box<dyn Fn() -> Nat64 + Send + Sync>,
-    /// Whether a consumer of a tenant, or the tenant, is `blocked` or `unlimited`, and by which override.
+    /// Whether a consumer, of a tenant if one is named, or the tenant is `blocked` or `unlimited`, and by which override.
     pub standing: StandingReader,
     /// The names that are in force.
     pub names: Box<dyn Fn() -> NamesInForce + Send + Sync>,
     /// Says which keys use most of each policy. `None`: they are not watched.
-    pub hot_keys: Option<HotKeysReader>,
+    pub hot_keys: Option<Asked<hot_keys::HotKeyFilter, HotKeysShown>>,
 }
+
+pub type CountsBy = Box<dyn Fn(&str, &Dimension) -> bool + Send + Sync>;
+pub type StandingReader = Box<dyn Fn(&str, Option<&str>) -> Vec<(&'static str, String)> + Send + Sync>;
 
 impl LimitCounts {
     /// Refuses a name that is not in force, because it would be answered with nothing, which looks like an answer.
@@ -78,10 +82,6 @@ pub struct NamesInForce {
     pub tiers: Vec<String>,
 }
 
-/// Says which keys use most of each policy.
-pub type HotKeysReader =
-    Box<dyn Fn(hot_keys::HotKeyFilter) -> Pin<Box<dyn Future<Output = HotKeysShown> + Send>> + Send + Sync>;
-
 /// The keys that use most of each policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HotKeysShown {
@@ -95,43 +95,10 @@ pub struct HotKeysShown {
     pub fleet: Option<(usize, Vec<hot_keys::FleetRow>)>,
 }
 
-/// Whether a policy counts by a dimension.
-pub type CountsBy = Box<dyn Fn(&str, &Dimension) -> bool + Send + Sync>;
-
-/// What an override makes of a consumer, of a tenant if one is named, whatever policies say: a word, and by which it is.
-pub type StandingReader = Box<dyn Fn(&str, Option<&str>) -> Vec<(&'static str, String)> + Send + Sync>;
-
-/// Decides checks; if the second argument is true, all of them are charged or none. Returns a verdict for each.
-pub type Checks = Box<
-    dyn Fn(Vec<CheckQuestion>, bool) -> Pin<Box<dyn Future<Output = Vec<CheckResult>> + Send>> + Send + Sync,
->;
-
-pub type Usage =
-    Box<dyn Fn(UsageQuestion) -> Pin<Box<dyn Future<Output = Vec<PolicyUsage>> + Send>> + Send + Sync>;
-
-pub type Grants = Box<dyn Fn(UnitGrant) -> Pin<Box<dyn Future<Output = GrantOutcome> + Send>> + Send + Sync>;
-
-/// Whose counts are asked for or changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CountHolder {
-    Consumer(String),
-    Tenant(String),
-}
-
-impl CountHolder {
-    /// What policies count its requests by.
-    pub fn dimension(&self) -> Dimension {
-        match self {
-            CountHolder::Consumer(_) => Dimension::Consumer,
-            CountHolder::Tenant(_) => Dimension::Tenant,
-        }
-    }
-}
-
 /// A question what has been spent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageQuestion {
-    pub holder: CountHolder,
+    pub holder: Holder,
     /// The only policy that is asked about.
     pub policy: Option<String>,
     /// The tenant that a consumer acts for.
@@ -297,7 +264,7 @@ pub enum CountSource {
 /// Units to be given back to a consumer or a tenant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitGrant {
-    pub holder: CountHolder,
+    pub holder: Holder,
     pub policy: String,
     /// The tenant that a consumer acts for.
     pub tenant: Option<String>,
@@ -337,37 +304,67 @@ pub struct CheckQuestion {
     pub at: Option<Time>,
 }
 
-#[derive(Clone, Debug, PartialEq)]
-pub enum CheckResult {
-    /// The units are spent, or would be.
-    Allowed {
-        /// Units left of the window that has the least; `None`: no window counts this subject.
-        remaining: Option<u64>,
-        /// When that window is full again.
-        reset_at: Option<Time>,
-        /// How long the subject has to wait in a queue before it goes on; 0: not at all.
-        delay_seconds: f64,
-    },
-    Refused {
-        /// Units left of the window that refuses for the longest.
-        remaining: Option<u64>,
-        /// When that window is full again.
-        reset_at: Option<Time>,
-        /// Seconds until every window would admit it, and all that it is refused with, rounded up; `None`: one never does.
-        retry_after_seconds: Option<u64>,
-        /// Every window that refuses; none if it is refused with others that were asked together.
-        violated: Vec<ViolatedWindow>,
-        /// The block that refuses it, whatever its windows say.
-        blocked: Option<String>,
-    },
-    /// It cannot be decided: there is no such policy, or its values do not fit the policy.
-    Undecided(String),
+/// Whether a subject is admitted, and why.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, JsonSchema)]
+#[schemars(rename = "Verdict", extend("examples" = [
+    json!({ "allowed": true, "remaining": 9, "reset_at": "2027-01-31T12:00:00.000000Z" }),
+    json!({ "allowed": false, "retry_after_seconds": 12, "violated": [{
+        "policy": "calls", "window": "calls", "limit": 100, "period_seconds": 60, "retry_after_seconds": 12,
+    }] }),
+]))]
+pub struct CheckVerdict {
+    pub allowed: bool,
+    /// Remaining units of the window with the least; `null` if no window counts this subject.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub remaining: Option<Option<u64>>,
+    /// When that window resets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reset_at: Option<Option<Time>>,
+    /// How long it has to wait in a queue.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub delay_seconds: Option<f64>,
+    /// When to retry; `null`: never.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retry_after_seconds: Option<Option<u64>>,
+    /// The windows that refuse; none if it is refused because of others in its request.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub violated: Option<Vec<ViolatedWindow>>,
+    /// The block that refuses the subject: its id, author, end and reason.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub blocked: Option<String>,
+    /// Why it cannot be decided.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Units left of the window that binds, and when it is full again: of a refusal the one that refuses for the longest.
+    #[serde(skip)]
+    pub binding: (Option<u64>, Option<Time>),
 }
 
-impl CheckResult {
-    /// Whether the subject may go on.
-    pub fn is_allowed(&self) -> bool {
-        matches!(self, CheckResult::Allowed { .. })
+impl CheckVerdict {
+    /// The units are spent, or would be.
+    pub fn allowed(binding: (Option<u64>, Option<Time>), delay_seconds: f64) -> CheckVerdict {
+        CheckVerdict {
+            allowed: true,
+            remaining: Some(binding.0),
+            reset_at: Some(binding.1),
+            delay_seconds: (delay_seconds > 0.0).then_some(delay_seconds),
+            binding,
+            ..CheckVerdict::default()
+        }
+    }
+
+    /// By these windows, for so many seconds; `None`: for ever.
+    pub fn refused(
+        binding: (Option<u64>, Option<Time>),
+        seconds: Option<u64>,
+        violated: Vec<ViolatedWindow>,
+    ) -> CheckVerdict {
+        let (retry_after_seconds, violated) = (Some(seconds), Some(violated));
+        CheckVerdict { retry_after_seconds, violated, binding, ..CheckVerdict::default() }
+    }
+
+    pub fn undecided(why: String) -> CheckVerdict {
+        CheckVerdict { error: Some(why), ..CheckVerdict::default() }
     }
 }
 

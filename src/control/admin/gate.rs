@@ -38,7 +38,6 @@ pub(super) struct EndpointGate {
     pub instead: Option<&'static str>,
 }
 
-/// How many answers there may be at once.
 #[derive(Clone)]
 pub(super) struct AnswerSlots {
     pub pages: Arc<Semaphore>,
@@ -46,20 +45,17 @@ pub(super) struct AnswerSlots {
     pub streams: Arc<Semaphore>,
 }
 
-/// What an operation requires of a request.
 #[derive(Clone, Debug)]
 pub(super) struct Permit {
     /// The method of the operation; GET allows HEAD too.
     pub method: Method,
     pub role: AdminRole,
     pub open_to: OpenTo,
-    /// Whether its answer does not end.
     pub is_stream: bool,
     /// 0: the operation takes no body. One that comes stays unread, and the connection closes.
     pub body_bytes_max: usize,
 }
 
-/// Whom an operation answers without a role.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OpenTo {
     Nobody,
@@ -69,7 +65,6 @@ pub(super) enum OpenTo {
 }
 
 impl Permit {
-    /// The role that this request needs.
     fn role_of(&self, request: &Request) -> AdminRole {
         let is_open = match self.open_to {
             OpenTo::Nobody => false,
@@ -145,13 +140,13 @@ pub(super) async fn pass(
     if let Ok(id) = HeaderValue::try_from(request_id) {
         response.headers_mut().insert(X_REQUEST_ID, id);
     }
-    if is_unread || gate.ends_connections() {
+    let is_draining = gate.state.readiness.phase() == ProcessPhase::Draining;
+    if is_unread || is_draining || descriptors::is_short(clock::now_ns()) {
         response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
     }
     response
 }
 
-/// Marks the answer to a dry run.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DryRunAnswer;
 
@@ -162,7 +157,6 @@ struct ChangeLine {
     path: String,
     method: Method,
     status: Option<u16>,
-    /// The answer says what would be done.
     is_dry_run: bool,
 }
 
@@ -245,11 +239,6 @@ impl EndpointGate {
             None if is_read => AdminRefusal::OnlyRead(allow),
             None => AdminRefusal::Method(allow),
         }
-    }
-
-    /// Whether connections must not be kept alive: the process drains, or descriptors are scarce.
-    fn ends_connections(&self) -> bool {
-        self.state.readiness.phase() == ProcessPhase::Draining || descriptors::is_short(clock::now_ns())
     }
 }
 

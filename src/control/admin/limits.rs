@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-/// The bounds of one admin listener.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AdminLimits {
     /// Connections without a page: silent and idle ones, probes, refusals. Beyond this the quietest is closed.
@@ -44,7 +43,6 @@ impl Default for AdminLimits {
     }
 }
 
-/// The most fields in a request's head.
 pub(super) const HEADERS_MAX: usize = 64;
 /// A request's head, and what hyper buffers of an answer, bytes.
 pub(super) const HEAD_BYTES_MAX: usize = 16 * 1024;

@@ -7,9 +7,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-/// Makes the summary of this moment, a line of JSON.
-pub type Summary = Box<dyn FnMut() -> String + Send>;
-
 /// What all who watch are shown.
 #[derive(derive_more::Debug)]
 #[debug("LiveFeed")]
@@ -20,14 +17,15 @@ pub struct LiveFeed {
 }
 
 struct LiveFrame {
-    summary: Summary,
+    /// Makes the summary of this moment, a line of JSON.
+    summary: Box<dyn FnMut() -> String + Send>,
     /// The event that was made last, the beat that it is of, and whether it is the last of all.
     event: Bytes,
     made_for: Option<(u64, bool)>,
 }
 
 impl LiveFeed {
-    pub fn new(summary: Summary) -> LiveFeed {
+    pub fn new(summary: Box<dyn FnMut() -> String + Send>) -> LiveFeed {
         LiveFeed {
             began: Instant::now(),
             made: Mutex::new(LiveFrame { summary, event: Bytes::new(), made_for: None }),

@@ -39,17 +39,15 @@ pub use api::decisions::{DecidedWindow, DecisionItem, DecisionList};
 pub use api::hot_keys::{FleetKey, HotFleet, HotKey, HotKeyList, HotMinute};
 pub use api::reading::bodies;
 pub use config::{Config, NamedCertificate, OWN_TOKEN_NAME};
-pub use control::{
-    Applied, ByMinute, Check, ControlPlane, MinutesQuery, MinutesReader, Proposal, UsageMinutes, Writes,
-};
+pub use control::{ByMinute, ControlPlane, MinutesQuery, Proposal, UsageMinutes, Writes};
 pub use counts::{
-    CheckQuestion, CheckResult, Checks, CountHolder, CountSource, CountsBy, GrantOutcome, Grants,
-    HotKeyUsage, HotKeysReader, HotKeysShown, LimitCounts, NamesInForce, PenaltyShown, PolicyUsage, TierFrom,
-    TierShown, UnitGrant, Usage, UsageQuestion, ViolatedWindow, WindowUsage,
+    CheckQuestion, CheckVerdict, CountSource, GrantOutcome, HotKeyUsage, HotKeysShown, LimitCounts,
+    NamesInForce, PenaltyShown, PolicyUsage, TierFrom, TierShown, UnitGrant, UsageQuestion, ViolatedWindow,
+    WindowUsage,
 };
 pub use explain::ExplainRequest;
 pub use host::canonical as canonical_host;
-pub use live::{LiveFeed, Summary};
+pub use live::LiveFeed;
 pub use readiness::{ProcessPhase, Readiness};
 pub use serve::spawn;
-pub use state::{AdminState, FleetNodes, KeyReader, Text};
+pub use state::{AdminState, Asked, FleetNodes, KeyReader, Text, asked};

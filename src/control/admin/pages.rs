@@ -63,7 +63,7 @@ pub(super) async fn config(Of(state): Of<Arc<AdminState>>) -> Response<Body> {
 
 pub(super) async fn explain(Of(state): Of<Arc<AdminState>>, uri: Uri) -> Answer {
     let request = ExplainRequest::parse(uri.query().unwrap_or_default())?;
-    Ok(reply::json((state.explain)(&request).await))
+    Ok(reply::json((state.explain)(request).await))
 }
 
 pub(super) async fn upstreams(Of(state): Of<Arc<AdminState>>) -> Response<Body> {

@@ -8,13 +8,11 @@ use tokio::sync::watch;
 #[derive(Clone, Debug)]
 pub struct Readiness(Arc<watch::Sender<ProcessPhase>>);
 
-/// A phase of the process's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProcessPhase {
     /// Not every listener is open yet.
     Starting,
     Ready,
-    /// The process is going to stop.
     Draining,
 }
 

@@ -144,7 +144,6 @@ impl AdminRefusal {
     }
 }
 
-/// What a row is instead of what was expected, by its present version.
 fn changed(version: &Option<i64>) -> &'static str {
     match version {
         Some(_) => "it has changed since it was read: read it again and send its new `ETag`",
@@ -152,7 +151,6 @@ fn changed(version: &Option<i64>) -> &'static str {
     }
 }
 
-/// All that is wrong, in one line.
 fn details(flaws: &[Flaw]) -> String {
     flaws.iter().map(|flaw| flaw.detail.as_str()).collect::<Vec<_>>().join("; ")
 }

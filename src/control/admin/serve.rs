@@ -43,7 +43,6 @@ pub fn spawn(
     })
 }
 
-/// Connections that may be closed for newer ones.
 #[derive(Default)]
 struct ClosableConnections(Vec<(AbortHandle, Weak<AdminActivity>)>);
 
@@ -124,5 +123,4 @@ pub(super) async fn serve_within(
 
 /// Any file that always exists will do.
 const SPARE: &str = "/dev/null";
-/// The pause after `accept` has failed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

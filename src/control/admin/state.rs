@@ -18,8 +18,22 @@ use observe::record::decisions::SampleMemory;
 /// A text that may have to wait for Redis.
 pub type Text = Pin<Box<dyn Future<Output = String> + Send>>;
 
+/// Answers a question, which may take a while.
+pub type Asked<Q, A> = Box<dyn Fn(Q) -> Pin<Box<dyn Future<Output = A> + Send>> + Send + Sync>;
+
+/// Answers questions by a copy of `known` for each.
+pub fn asked<K, Q, A, F>(known: K, answer: impl Fn(K, Q) -> F + Send + Sync + 'static) -> Asked<Q, A>
+where
+    K: Clone + Send + Sync + 'static,
+    F: Future<Output = A> + Send + 'static,
+{
+    Box::new(move |question| Box::pin(answer(known.clone(), question)))
+}
+
 /// Maps a policy's name and values, and the tenant that the key's consumer acts for, to the page of that key.
 pub type KeyReader = Box<dyn Fn(&str, &[String], Option<&str>) -> Option<Text> + Send + Sync>;
+
+pub type PolicyReader = Box<dyn Fn(&str) -> Option<Value> + Send + Sync>;
 
 /// The nodes that share limits, and the Redis through which they do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,9 +53,9 @@ pub struct AdminState {
     /// The effective configuration as text, secrets masked: `/config`.
     pub config: Box<dyn Fn() -> String + Send + Sync>,
     /// The keys of a policy in force, by name, secrets masked: `/v1/policies/{id}`.
-    pub policy: Box<FindPolicy>,
+    pub policy: PolicyReader,
     /// The explanation of a request as JSON: `/v1/explain`. It spends nothing.
-    pub explain: Box<dyn Fn(&ExplainRequest) -> Text + Send + Sync>,
+    pub explain: Asked<ExplainRequest, String>,
     /// Every upstream in force, and the state of its servers, as JSON: `/v1/upstreams`.
     pub upstreams: Box<dyn Fn() -> String + Send + Sync>,
     /// The page of one key as JSON, by the policy's name and a value for each of its dimensions:
@@ -61,6 +75,3 @@ pub struct AdminState {
     pub control: Option<ControlPlane>,
     pub access: AccessRules,
 }
-
-/// Finds the document of a policy by its name.
-pub type FindPolicy = dyn Fn(&str) -> Option<Value> + Send + Sync;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::connection::connections::ConnectionPool;
+use super::connection::connections::{ConnectionPool, Session};
 use super::connection::sql::{SqlQuery, SqlRow};
 use super::error::Error;
 
@@ -35,6 +35,39 @@ impl Database {
         let rows = session.all(query).await?;
         session.release();
         rows.iter().map(read).collect()
+    }
+}
+
+impl ConnectionPool {
+    pub(super) fn unreachable(&self, reason: &str) -> Error {
+        Error::Unreachable { place: Arc::clone(&self.place), reason: reason.to_owned() }
+    }
+}
+
+impl Session {
+    /// The only row of a statement, if it has one.
+    pub(super) async fn one(&mut self, query: SqlQuery) -> Result<Option<SqlRow>, Error> {
+        Ok(self.all(query).await?.pop())
+    }
+
+    /// Begins to read everything as of one moment.
+    pub(super) async fn begin_reading(&mut self) -> Result<(), Error> {
+        let is_postgres = self.has_listeners();
+        let begin = if is_postgres { "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY" } else { "BEGIN" };
+        self.execute(SqlQuery::new(begin)).await.map(drop)
+    }
+
+    /// Begins to write. SQLite waits here for whoever else writes.
+    pub(super) async fn begin_writing(&mut self) -> Result<(), Error> {
+        let begin = if self.has_listeners() { "BEGIN" } else { "BEGIN IMMEDIATE" };
+        self.execute(SqlQuery::new(begin)).await.map(drop)
+    }
+
+    /// Ends what was begun, by `COMMIT` or `ROLLBACK`, and gives the connection back. If that fails, it is closed.
+    pub(super) async fn finish(mut self, word: &'static str) -> Result<(), Error> {
+        self.execute(SqlQuery::new(word)).await?;
+        self.release();
+        Ok(())
     }
 }
 

@@ -55,7 +55,6 @@ impl Session {
         Ok(self.execute(claim).await? > 0)
     }
 
-    /// What was answered under the key.
     async fn kept(&mut self, who: &str, once: &IdempotentRequest) -> Result<Json, Error> {
         let query = SqlQuery::new("SELECT request, answer FROM idempotency_keys WHERE who = $1 AND key = $2");
         let Some(row) = self.one(query.with(who).with(once.key.as_str())).await? else {

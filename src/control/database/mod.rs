@@ -23,6 +23,7 @@ mod idempotency;
 mod overrides;
 mod page;
 mod policies;
+mod query;
 mod resets;
 mod rows;
 pub mod tiers;

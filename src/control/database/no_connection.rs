@@ -26,10 +26,6 @@ pub(super) mod connections {
         pub(in crate::database) async fn session(&self, _: Duration) -> Result<Session, Error> {
             Err(self.unreachable(super::ABSENT))
         }
-
-        pub(in crate::database) fn unreachable(&self, reason: &str) -> Error {
-            Error::Unreachable { place: Arc::clone(&self.place), reason: reason.to_owned() }
-        }
     }
 
     impl Session {
@@ -39,22 +35,6 @@ pub(super) mod connections {
 
         pub(in crate::database) async fn all(&mut self, _: SqlQuery) -> Result<Vec<SqlRow>, Error> {
             match *self {}
-        }
-
-        pub(in crate::database) async fn one(&mut self, _: SqlQuery) -> Result<Option<SqlRow>, Error> {
-            match *self {}
-        }
-
-        pub(in crate::database) async fn begin_reading(&mut self) -> Result<(), Error> {
-            match *self {}
-        }
-
-        pub(in crate::database) async fn begin_writing(&mut self) -> Result<(), Error> {
-            match *self {}
-        }
-
-        pub(in crate::database) async fn finish(self, _: &'static str) -> Result<(), Error> {
-            match self {}
         }
 
         pub(in crate::database) fn has_listeners(&self) -> bool {
@@ -128,33 +108,9 @@ pub(super) mod servers {
 
 pub(super) mod sql {
     use crate::database::error::Error;
-
-    #[derive(Clone, Debug)]
-    pub struct SqlQuery;
+    pub(in crate::database) use crate::database::query::{SqlQuery, number};
 
     pub enum SqlRow {}
-
-    pub(in crate::database) fn number(count: u64) -> i64 {
-        i64::try_from(count).unwrap_or(i64::MAX)
-    }
-
-    impl SqlQuery {
-        pub(in crate::database) fn new(_: impl Into<String>) -> SqlQuery {
-            SqlQuery
-        }
-
-        pub(in crate::database) fn with(self, _: impl Sized) -> SqlQuery {
-            self
-        }
-
-        pub(in crate::database) fn and(self, _: &str, _: impl Sized) -> SqlQuery {
-            self
-        }
-
-        pub(in crate::database) fn then(self, _: &str) -> SqlQuery {
-            self
-        }
-    }
 
     impl SqlRow {
         pub(in crate::database) fn get<T>(&self, _: &str) -> Result<T, Error> {

@@ -280,7 +280,6 @@ pub async fn knows(database: &Database, name: &str, is_tenant: bool) -> Result<b
     Ok(!database.read_all(SqlQuery::new(query).with(name), |_| Ok(())).await?.is_empty())
 }
 
-/// Only those that have not ended by then.
 pub(super) fn live_at(query: SqlQuery, now: Time) -> SqlQuery {
     query.and("AND (expires_at IS NULL OR expires_at >", now).then(")")
 }

@@ -18,7 +18,6 @@ pub trait TableRow: Serialize + Sized {
     const TABLE: &'static str;
     /// The columns that tell rows apart, and by which they are listed.
     const KEY: &'static [&'static str];
-    /// All columns.
     const COLUMNS: &'static str;
 
     fn read(row: &SqlRow) -> Result<Self, Error>;
@@ -129,7 +128,6 @@ impl Column for Map<String, Json> {
     }
 }
 
-/// All columns, for conditions to follow.
 pub(super) fn select<R: TableRow>() -> SqlQuery {
     SqlQuery::new(format!("SELECT {} FROM {}", R::COLUMNS, R::TABLE))
 }

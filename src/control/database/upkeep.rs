@@ -32,7 +32,6 @@ impl Database {
     }
 }
 
-/// Rows of a table by their age.
 struct AgedRows {
     table: &'static str,
     /// Columns that tell its rows apart.
@@ -122,7 +121,6 @@ const EVENTS_PREFIX: &str = "rate_limit_events_";
 
 /// How long changes are told one by one. A node that was away for longer reads everything.
 const CHANGES_KEPT: Duration = Duration::from_secs(24 * 3_600);
-/// How long an override that has ended is still listed.
 const ENDED_LISTED: Duration = Duration::from_secs(24 * 3_600);
 /// How long usage by the minute is kept: a day is shown, and the minute in which it began.
 const MINUTES_KEPT: Duration = Duration::from_secs(24 * 3_600 + 60);

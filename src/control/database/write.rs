@@ -73,7 +73,6 @@ impl RowKind {
         if self == RowKind::Reset { "usage" } else { self.word() }
     }
 
-    /// The kind of a word.
     pub(super) fn of(word: &str) -> Option<RowKind> {
         RowKind::WORDS.into_iter().find(|(_, known)| *known == word).map(|(kind, _)| kind)
     }
@@ -114,7 +113,6 @@ pub(super) struct WriteTransaction<'a> {
     pub(super) session: Session,
     database: &'a Database,
     by: &'a Actor,
-    /// The version that the change will have.
     pub(super) version: i64,
     pub(super) at: Time,
     deadline: Instant,
@@ -205,7 +203,6 @@ impl<'a> WriteTransaction<'a> {
         _ = self.session.finish("ROLLBACK").await;
     }
 
-    /// Names a row that the change is about, for the nodes.
     pub(super) async fn name(&mut self, kind: RowKind, id: &str) -> Result<(), Error> {
         let change = SqlQuery::new("INSERT INTO changes (version, kind, id, at) VALUES ($1, $2, $3, $4)")
             .with(self.version)
@@ -292,5 +289,4 @@ async fn is_audited(database: &Database, id: &str, within: Duration) -> Result<b
 /// The most that a change takes until it is committed. What is left of [`CALL_MAX`] is for finding out whether it was.
 const WRITE_MAX: Duration = Duration::from_secs(3);
 const ASK_AGAIN: Duration = Duration::from_millis(50);
-/// How long an idempotency key is known.
 pub(super) const ONCE_KEPT: Duration = Duration::from_secs(24 * 3_600);

@@ -493,14 +493,14 @@ pub(super) mod tests {
     use std::net::{IpAddr, Ipv4Addr};
 
     use super::*;
+    use crate::Reset;
     use crate::local::Table as LocalTable;
-    use crate::{Holder, Reset};
     use limit::Penalty;
     use policy::counting::rules::PolicyRules;
     use policy::counting::shorthand;
     use policy::definition::{self, Dimension, Idempotency, Missing};
     use policy::keys::subject::Encoded;
-    use policy::{CompileOptions, RouteTable};
+    use policy::{CompileOptions, Holder, RouteTable};
 
     const SECOND: u64 = 1_000_000_000;
     pub(crate) const NOW: u64 = 3_600 * SECOND;

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::check::tests::{Job, policy, table};
+use ::policy::Holder;
 
 #[test]
 fn plans_of_overrides_go_when_nobody_needs_them() {

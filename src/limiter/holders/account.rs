@@ -8,14 +8,13 @@ use tokio::time::timeout;
 
 use crate::check::forecast::{Decider, Forecast};
 use crate::decision::ClientAddress;
-use crate::holders::by_holder::Holder;
 use crate::holders::overrides::Override;
 use crate::holders::resets::Reset;
 use crate::inspection::{Inspection, PATIENCE, RedisView};
 use base::clock;
 use limit::lease_messages::{ExactCharge, Op, Renewal, Reply, WindowBalance};
 use limit::{Algorithm, Charge, Outcome, PenaltyCheck};
-use policy::{Policy, PolicySelection, Subject};
+use policy::{Holder, Policy, PolicySelection, Subject};
 
 /// What one window of a subject holds, for operators.
 #[derive(Clone, Copy, Debug)]

@@ -3,23 +3,7 @@
 use std::collections::HashMap;
 
 use base::sharded_map::ShardedMap;
-
-/// Whose limits or counts something changes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Holder {
-    /// A consumer, by the name that policies count it by.
-    Consumer(Box<str>),
-    /// A tenant, by the name that policies count it by.
-    Tenant(Box<str>),
-}
-
-impl Holder {
-    pub(crate) fn name(&self) -> &str {
-        match self {
-            Holder::Consumer(name) | Holder::Tenant(name) => name,
-        }
-    }
-}
+use policy::Holder;
 
 /// Lists by the names of consumers and of tenants. No list is empty.
 #[derive(Debug)]

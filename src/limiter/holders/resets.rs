@@ -9,10 +9,10 @@ use std::hash::Hasher;
 
 use siphasher::sip128::{Hasher128, SipHasher13};
 
-use crate::holders::by_holder::{ByHolder, ByName, Holder};
+use crate::holders::by_holder::{ByHolder, ByName};
 use limit::{Algorithm, Charge, Key};
-use policy::Policy;
 use policy::definition::Dimension;
+use policy::{Holder, Policy};
 
 /// The resets in force, by whose they are: of one holder the newest first.
 #[derive(Debug, Default)]

@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use super::syslog::SyslogSender;
 
-/// Complete lines, and how many they are.
 #[derive(Debug, Default)]
 pub(super) struct Chunk {
     pub(super) text: Vec<u8>,

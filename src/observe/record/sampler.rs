@@ -1,6 +1,8 @@
 //! Draws which requests get a line: a share of each status. It draws from a counter, so that the same traffic gives
 //! the same log.
 
+use base::rendezvous;
+
 use super::{AccessConfig, Sink, StatusMatch};
 
 /// The share of each status, looked up once a request. Part of the snapshot, so a reload replaces it.
@@ -52,17 +54,10 @@ pub(super) fn is_drawn(ppm: u32, drawn: &mut u64) -> bool {
         return true;
     }
     *drawn = drawn.wrapping_add(1);
+    // As SplitMix64 does, because taking every nth request would fall into step with periodic traffic.
+    let random = rendezvous::mixed(drawn.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0);
     // The high word of the product is uniform below a million, without a division and with a bias below 2^-44.
-    (u128::from(mix(*drawn)) * u128::from(WHOLE_PPM)) >> 64 < u128::from(ppm)
-}
-
-/// SplitMix64: its finaliser over its Weyl sequence, because taking every nth request would fall into step with
-/// periodic traffic.
-fn mix(count: u64) -> u64 {
-    let mut bits = count.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    bits ^ (bits >> 31)
+    (u128::from(random) * u128::from(WHOLE_PPM)) >> 64 < u128::from(ppm)
 }
 
 pub(super) const WHOLE_PPM: u32 = 1_000_000;

@@ -38,5 +38,4 @@ impl Attributes<'_> {
     }
 }
 
-/// Bytes kept of a text.
 const TEXT_BYTES_MAX: usize = 2048;

@@ -13,7 +13,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::attribute::Attributes;
 use super::config::Config;
 use super::message::Message;
-use super::otlp::{CollectorReply, Error, OtlpCollector};
+use super::otlp::OtlpCollector;
+use super::reply::{CollectorReply, Error};
 use super::span::FinishedSpan;
 use base::log_lines::Outage;
 use net::fetch::Connect;
@@ -53,7 +54,6 @@ pub struct Exporter {
     task: JoinHandle<()>,
 }
 
-/// What the task is to do.
 #[derive(Clone, Default)]
 struct ExporterPhase {
     /// Where spans go, and what says whose they are. `None`: they are dropped.
@@ -87,8 +87,8 @@ impl Exporter {
 
     /// Spans go there from now on, from a node of this name. `None`: those that come are dropped.
     pub fn switch(&self, config: Option<&Config>, node: &str) {
-        let target = config.map(|config| {
-            Arc::new((OtlpCollector::new(config, &self.connect), resource(&config.service, node)))
+        let target = config.and_then(|config| {
+            Some(Arc::new((OtlpCollector::new(config, &self.connect)?, resource(&config.service, node))))
         });
         self.phase.send_modify(|phase| phase.target = target);
     }
@@ -108,7 +108,6 @@ struct SpanSender {
     spans: mpsc::Receiver<FinishedSpan>,
     phase: watch::Receiver<ExporterPhase>,
     metrics: metrics::SpanCounters,
-    /// Spans that found no room in the queue, until the log has said so.
     crowded_out: Arc<AtomicU64>,
     /// `None`: the last batch went well.
     failing: Option<ExportFailure>,
@@ -265,7 +264,6 @@ impl SpanSender {
 }
 
 impl Drop for SpanSender {
-    /// What was not sent in time.
     fn drop(&mut self) {
         // Closed first, so that no span comes while they are counted.
         self.spans.close();
@@ -343,9 +341,7 @@ const BATCH_SPANS_MAX: usize = 512;
 const BATCH_EVERY: Duration = Duration::from_secs(1);
 /// How often it is looked whether a batch is full. Within it the queue takes what 80,000 requests a second leave.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How often a batch is sent before it is lost.
 const ATTEMPTS_MAX: u32 = 4;
 /// The pause after the first attempt; each is twice the one before.
 const PAUSE_FIRST: Duration = Duration::from_secs(1);
-/// The longest pause that a collector may ask for.
 const PAUSE_MAX: Duration = Duration::from_secs(30);

@@ -4,31 +4,21 @@
 //! A worker decides, writes one header, and hands a finished span to a bounded queue without waiting. One task on the
 //! control runtime sends batches; if the collector is slow or away, spans are lost and counted.
 
-#[cfg(not(feature = "otlp"))]
-mod absent;
-#[cfg(feature = "otlp")]
 mod attribute;
 mod config;
 mod context;
-#[cfg(feature = "otlp")]
 mod exporter;
-#[cfg(feature = "otlp")]
 mod message;
-#[cfg(feature = "otlp")]
+#[cfg_attr(not(feature = "otlp"), path = "no_otlp.rs")]
 mod otlp;
+mod reply;
 mod sampler;
-#[cfg(feature = "otlp")]
 mod span;
 mod tracer;
 
-#[cfg(not(feature = "otlp"))]
-pub use absent::{Attributes, Exporter, FinishedSpan, SpanQueue};
-#[cfg(feature = "otlp")]
 pub use attribute::Attributes;
 pub use config::{Config, OtlpProtocol, ParentSampling, TRACES_PATH, TraceparentTrust};
 pub use context::{RemoteSpan, TraceIds};
-#[cfg(feature = "otlp")]
 pub use exporter::{Exporter, SpanQueue};
-#[cfg(feature = "otlp")]
 pub use span::FinishedSpan;
 pub use tracer::{SampledSpan, Trace, TraceFields, Tracer};

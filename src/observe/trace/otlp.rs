@@ -12,7 +12,8 @@ use http_body_util::Full;
 use prost::Message;
 
 use super::config::{Config, OtlpProtocol};
-use net::fetch::{self, Connect, FetchClient};
+use super::reply::{CollectorReply, Error};
+use net::fetch::{Connect, FetchClient};
 use policy::percent::{self, Plus};
 
 pub(super) struct OtlpCollector {
@@ -22,64 +23,12 @@ pub(super) struct OtlpCollector {
     headers: HeaderMap,
 }
 
-/// Why a batch was not taken.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Error {
-    /// It can be sent again.
-    #[error(transparent)]
-    Away(#[from] fetch::Error),
-    /// It can be sent again, and perhaps the collector has said when.
-    #[error("the collector cannot take spans now: {status}{}", said(words))]
-    Busy {
-        /// Of HTTP or of gRPC.
-        status: String,
-        /// Its own, if it says any.
-        words: String,
-        again: Option<Duration>,
-    },
-    /// The collector will never take it.
-    #[error("the collector refuses spans: {status}{}", said(words))]
-    Refused {
-        /// Of HTTP or of gRPC.
-        status: String,
-        /// Its own, if it says any.
-        words: String,
-    },
-}
-
-/// What a collector that took a batch says of it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct CollectorReply {
-    /// Spans that it did not take.
-    pub(super) rejected: u64,
-    /// Why, or another warning; often empty.
-    pub(super) words: String,
-}
-
-impl Error {
-    /// What tells one trouble from another: not the words, because they may differ with each batch.
-    pub(super) fn kind(&self) -> String {
-        match self {
-            Error::Away(error) => error.to_string(),
-            Error::Busy { status, .. } | Error::Refused { status, .. } => status.clone(),
-        }
-    }
-
-    fn refused(status: impl Into<String>) -> Error {
-        Error::Refused { status: status.into(), words: String::new() }
-    }
-}
-
-fn said(words: &str) -> String {
-    if words.is_empty() { String::new() } else { format!(": {words}") }
-}
-
 impl OtlpCollector {
-    pub(super) fn new(config: &Config, connect: &Connect) -> OtlpCollector {
+    pub(super) fn new(config: &Config, connect: &Connect) -> Option<OtlpCollector> {
         // Also in the clear, because collectors of a cluster seldom have TLS, and what a span says is no secret that
         // only TLS may carry.
         let client = FetchClient::new(connect.clone(), config.trust.clone()).also_in_the_clear();
-        OtlpCollector {
+        Some(OtlpCollector {
             client: match config.protocol {
                 OtlpProtocol::Http => client,
                 OtlpProtocol::Grpc => client.over_http2(),
@@ -87,10 +36,9 @@ impl OtlpCollector {
             url: config.target(),
             protocol: config.protocol,
             headers: config.headers.iter().cloned().collect(),
-        }
+        })
     }
 
-    /// Sends a batch; returns what the collector says of it.
     pub(super) async fn send(&self, batch: &Bytes) -> Result<CollectorReply, Error> {
         let (kind, body) = match self.protocol {
             OtlpProtocol::Http => ("application/x-protobuf", batch.clone()),
@@ -256,9 +204,7 @@ const GRPC_BINARY: GeneralPurpose = GeneralPurpose::new(
 );
 /// What stands before a message of gRPC.
 const FRAME_BYTES: usize = 5;
-/// Bytes kept of what a collector says.
 const WORDS_BYTES_MAX: usize = 256;
-/// How long a collector may take with one batch.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use std::num::NonZeroU64;
 
-use http::{HeaderMap, HeaderValue};
+use http::HeaderMap;
 
 use super::config::{Config, ParentSampling, TraceparentTrust};
 use super::context::{NextSpan, RemoteSpan, SAMPLED, TRACEPARENT, TRACEPARENT_BYTES, TRACESTATE, TraceIds};
@@ -149,13 +149,9 @@ fn nonzero(number: u64) -> NonZeroU64 {
 
 /// The lines of `tracestate` as one; nothing if they are longer than a system has to keep (section 3.3.1.5).
 fn state(headers: &HeaderMap) -> String {
-    let lines: Vec<&str> = headers.get_all(TRACESTATE).iter().filter_map(text).collect();
+    let lines: Vec<&str> = headers.get_all(TRACESTATE).iter().filter_map(|line| line.to_str().ok()).collect();
     let state = lines.join(",");
     if state.len() <= STATE_BYTES_MAX { state } else { String::new() }
-}
-
-fn text(value: &HeaderValue) -> Option<&str> {
-    value.to_str().ok()
 }
 
 const STATE_BYTES_MAX: usize = 512;
@@ -163,6 +159,8 @@ const STATE_BYTES_MAX: usize = 512;
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+
+    use http::HeaderValue;
 
     use super::*;
 

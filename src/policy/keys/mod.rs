@@ -1,5 +1,6 @@
 //! Subjects of policies, their dimensions, and the keys that limits count under.
 
+pub mod holder;
 pub mod http_subject;
 pub mod key;
 pub mod named_subject;

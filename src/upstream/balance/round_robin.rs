@@ -14,7 +14,6 @@ pub(super) struct RoundRobinTurns {
 }
 
 impl RoundRobinTurns {
-    /// All servers begin without a claim.
     pub(super) fn new(weights: &Weights) -> RoundRobinTurns {
         RoundRobinTurns { claims: RefCell::new(vec![0; weights.each.len()].into()) }
     }

@@ -42,7 +42,6 @@ fn is_better(
     excess(first) > 0.0 && excess(other) < 0.0
 }
 
-/// One server drawn by weight among those that fit.
 fn draw(weights: &Weights, random: &Random, fit: impl Fn(ServerIndex) -> bool) -> Option<ServerIndex> {
     let all = || weights.each.ids().filter(|&index| fit(index));
     let total: u64 = all().map(|index| weights.each[index].unsigned_abs()).sum();

@@ -7,7 +7,7 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::ServerName;
 use tokio::net::TcpStream;
-use tokio::task::AbortHandle;
+use tokio::task::JoinSet;
 
 use super::CheckFailure;
 use super::probe::{self, Asked};
@@ -88,35 +88,26 @@ async fn ask_over(
     }
 }
 
-/// Sends a request over a connection that is driven for as long as [`CheckConnection`] lives.
+/// Sends a request over a connection whose task ends with the check, whatever the server still sends: when the set of it
+/// is dropped.
 async fn exchange(
     stream: AnyStream,
     asked: Asked,
     version: Version,
-) -> Result<(http::Response<hyper::body::Incoming>, CheckConnection), CheckFailure> {
-    let stream = TokioIo::new(stream);
+) -> Result<(http::Response<hyper::body::Incoming>, JoinSet<hyper::Result<()>>), CheckFailure> {
+    let (stream, mut driven) = (TokioIo::new(stream), JoinSet::new());
     if version == Version::HTTP_2 {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder.max_header_list_size(HEAD_BYTES);
         let (mut sender, connection) = builder.handshake(stream).await?;
-        let driven = CheckConnection(tokio::spawn(connection).abort_handle());
+        driven.spawn(connection);
         return Ok((sender.send_request(asked).await?, driven));
     }
     let mut builder = http1::Builder::new();
     builder.max_buf_size(HEAD_BYTES as usize);
     let (mut sender, connection) = builder.handshake(stream).await?;
-    let driven = CheckConnection(tokio::spawn(connection).abort_handle());
+    driven.spawn(connection);
     Ok((sender.send_request(asked).await?, driven))
 }
 
-/// The task of a check's connection. It ends with the check, whatever the server still sends.
-struct CheckConnection(AbortHandle);
-
-impl Drop for CheckConnection {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
-}
-
-/// The longest head of an answer to a check.
 const HEAD_BYTES: u32 = 32 * 1024;

@@ -118,7 +118,6 @@ async fn beginning(mut body: Incoming) -> Result<(Vec<u8>, Option<HeaderMap>), C
     Ok((read, None))
 }
 
-/// So much of a body is looked at.
 pub(super) const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Length of what stands in front of a message of gRPC.
 const FRAME_BYTES: usize = 5;

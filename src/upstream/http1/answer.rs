@@ -32,7 +32,6 @@ struct FramingFields {
     coding: Option<LastCoding>,
     closes: bool,
     keeps: bool,
-    /// `timeout` of `Keep-Alive`.
     kept_for: Option<Duration>,
 }
 

@@ -44,7 +44,6 @@ pub struct Http1<B> {
     /// The error of a failed write, kept until it is reported, because the server may have answered before it closed.
     write_error: Option<io::Error>,
     to_head: bool,
-    /// Which part of the answer comes next.
     incoming: Incoming,
     /// Bytes of interim answers since the request was sent.
     interim_bytes: usize,
@@ -166,7 +165,6 @@ impl<B> Http1<B> {
         matches!(&self.incoming, Incoming::Body(framing) if framing.is_over())
     }
 
-    /// The length of the rest of the answer's body, as far as it is known.
     pub(super) fn size_hint(&self) -> SizeHint {
         match &self.incoming {
             Incoming::Body(AnswerBody::Length(left)) => SizeHint::with_exact(*left),
@@ -191,7 +189,6 @@ impl<B> Http1<B> {
         self.phrase.take()
     }
 
-    /// The stream, if the server has switched the protocol.
     pub(super) fn into_upgraded(self) -> Option<UpgradedStream> {
         let is_switched = matches!(self.incoming, Incoming::Switched);
         is_switched.then(|| UpgradedStream { stream: self.stream, read: self.read.freeze(), open: self.open })
@@ -259,7 +256,6 @@ where
         }
     }
 
-    /// The next frame of the answer's body.
     pub(super) fn poll_frame(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         self.send(cx)?;
         loop {
@@ -411,7 +407,6 @@ const READ_BYTES: usize = 8 * 1024;
 const READ_BYTES_MAX: usize = 128 * 1024;
 /// Pieces of a body up to this size are copied, so that the read buffer can be reused.
 const COPIED_BYTES: usize = 2 * 1024;
-/// The longest head of an answer.
 const HEAD_BYTES_MAX: usize = 128 * 1024;
 /// The most a server may send before the end of its final answer's head, interim answers included.
 const INTERIM_BYTES_MAX: usize = 2 * HEAD_BYTES_MAX;

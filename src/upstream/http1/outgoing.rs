@@ -22,7 +22,6 @@ use net::wire::http1::BodyEnd;
 pub(super) struct OutgoingRequest<B> {
     /// The head, and small pieces of the body, which are copied here.
     bytes: Vec<u8>,
-    /// How many of `bytes` have been written.
     written: usize,
     /// A larger piece of the body, which follows `bytes` without being copied.
     piece: Bytes,
@@ -205,7 +204,6 @@ where
         }
     }
 
-    /// Ends the body, or refuses one that is shorter than its length.
     fn end(&mut self) -> Result<(), Error> {
         self.body = None;
         match self.end {

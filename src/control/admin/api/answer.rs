@@ -87,7 +87,6 @@ fn header(name: &str, about: &str, schema: &Value) -> Value {
     json!({ "name": name, "in": "header", "required": false, "description": about, "schema": schema })
 }
 
-/// A row, with its version as its tag.
 pub(in crate::admin) fn row(status: StatusCode, version: i64, shown: &impl Serialize) -> Response<Body> {
     let mut answer = json(shown);
     *answer.status_mut() = status;
@@ -111,7 +110,6 @@ pub(in crate::admin) fn dry_run(old: Value, new: Value) -> Response<Body> {
     answer
 }
 
-/// That it is done, and nothing is left to show.
 pub(in crate::admin) fn nothing() -> Response<Body> {
     let mut answer = reply::text(StatusCode::NO_CONTENT, Body::empty());
     answer.headers_mut().remove(HeaderName::from_static("content-type"));

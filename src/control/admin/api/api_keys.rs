@@ -6,8 +6,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::answer;
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::endpoint::{change, read};
 use super::operations::Document;
@@ -184,7 +183,6 @@ fn is_prefix(text: &str) -> bool {
     (1..=DIGEST_DIGITS).contains(&text.len()) && text.bytes().all(is_digit)
 }
 
-/// Reads an API key to be made.
 pub(super) fn new_key(mut fields: BodyFields, digest: String, now: Time) -> Result<NewApiKey, AdminRefusal> {
     fields.exclude_each_other(&["duration", "expires-at"]);
     let claims = fields.get("claims").and_then(Value::as_object);

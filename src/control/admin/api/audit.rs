@@ -3,8 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use super::answer;
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::change::RowReader;
 use super::endpoint::read;
 use super::operations::Document;

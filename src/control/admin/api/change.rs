@@ -15,8 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::time;
 
-use super::answer;
-use super::answer::{Answer, Deletion};
+use super::answer::{self, Answer, Deletion};
 use super::page::{ListPage, PageQuery};
 use super::reading::conditions::{expected, idempotency_key};
 use super::reading::fields::BodyFields;
@@ -25,8 +24,7 @@ use crate::admin::control::{ControlPlane, Proposal, Writes};
 use crate::admin::gate::RequestAuthor;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
-use crate::database;
-use crate::database::{Actor, Database, Expect, IdempotentRequest, PageRange, TableRow};
+use crate::database::{self, Actor, Database, Expect, IdempotentRequest, PageRange, TableRow};
 use auth::keys::digest_text;
 use base::words;
 
@@ -92,7 +90,6 @@ impl ChangeRequest {
         Some(format!("this tier is new, and no client has it until it is assigned{near}{others}"))
     }
 
-    /// Answers what would become of a row.
     pub(in crate::admin) fn dry_run<R: TableRow>(&self, old: Option<R>, new: Value) -> Answer {
         self.check_version(old.as_ref().map(R::version))?;
         Ok(answer::dry_run(json!(old), new))
@@ -325,7 +322,6 @@ const TIERS_SHOWN: usize = 20;
 /// How long an answer waits for this node to have the change in force.
 const IN_FORCE_WITHIN: Duration = Duration::from_secs(2);
 
-/// The largest body of a change, bytes.
 pub(in crate::admin) const BODY_BYTES_MAX: usize = 1024 * 1024;
 
 #[cfg(test)]

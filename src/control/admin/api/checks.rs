@@ -14,8 +14,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::answer;
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::change::{JsonBody, reached};
 use super::endpoint::change;
 use super::operations::Document;
@@ -23,9 +22,8 @@ use super::reading::conditions::idempotency_key;
 use super::reading::fields::{At, BodyFields, Flaw};
 use super::reading::query::{NoParameters, Query};
 use super::schema::{Name, Values};
-use crate::admin::access::AdminRole;
-use crate::admin::access::AdminRole::Read;
-use crate::admin::counts::{CheckQuestion, CheckResult, ViolatedWindow};
+use crate::admin::access::AdminRole::{self, Read};
+use crate::admin::counts::{CheckQuestion, CheckVerdict};
 use crate::admin::gate::RequestAuthor;
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
@@ -141,39 +139,6 @@ struct CheckVerdicts {
     verdicts: Vec<CheckVerdict>,
 }
 
-/// Whether a subject is admitted, and why.
-#[derive(Debug, Default, Serialize, JsonSchema)]
-#[schemars(rename = "Verdict", extend("examples" = [
-    json!({ "allowed": true, "remaining": 9, "reset_at": "2027-01-31T12:00:00.000000Z" }),
-    json!({ "allowed": false, "retry_after_seconds": 12, "violated": [{
-        "policy": "calls", "window": "calls", "limit": 100, "period_seconds": 60, "retry_after_seconds": 12,
-    }] }),
-]))]
-struct CheckVerdict {
-    allowed: bool,
-    /// Remaining units of the window with the least; `null` if no window counts this subject.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    remaining: Option<Option<u64>>,
-    /// When that window resets.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    reset_at: Option<Option<Time>>,
-    /// How long it has to wait in a queue.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    delay_seconds: Option<f64>,
-    /// When to retry; `null`: never.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    retry_after_seconds: Option<Option<u64>>,
-    /// The windows that refuse; none if it is refused because of others in its request.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    violated: Option<Vec<ViolatedWindow>>,
-    /// The block that refuses the subject: its id, author, end and reason.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    blocked: Option<String>,
-    /// Why it cannot be decided.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    error: Option<String>,
-}
-
 pub(super) fn describe(document: &mut Document) {
     document.begin("counts", &[]);
     // The role to read is enough here, because whether a check spends stands in its body, where the handler looks. Nor is
@@ -212,12 +177,12 @@ async fn check(
     must_be_tiers(&state, &asked, is_together.is_some())?;
     may_spend(&state, &client, &asked)?;
     let decide = async {
-        let mut verdicts = (state.counts.check)(asked, is_together == Some(true)).await;
+        let mut verdicts = (state.counts.check)((asked, is_together == Some(true))).await;
         json!(match is_together {
-            None => CheckAnswer::One(verdicts.pop().map(CheckVerdict::from).unwrap_or_default()),
+            None => CheckAnswer::One(verdicts.pop().unwrap_or_default()),
             Some(_) => CheckAnswer::Many(CheckVerdicts {
-                allowed: verdicts.iter().all(CheckResult::is_allowed),
-                verdicts: verdicts.into_iter().map(CheckVerdict::from).collect(),
+                allowed: verdicts.iter().all(|verdict| verdict.allowed),
+                verdicts,
             }),
         })
     };
@@ -244,7 +209,7 @@ async fn is_allowed(
     };
     may_spend(&state, &client, std::slice::from_ref(&asked))?;
     let decide = async {
-        let verdicts = (state.counts.check)(vec![asked], false).await;
+        let verdicts = (state.counts.check)((vec![asked], false)).await;
         verdicts.first().map_or(Value::Null, allowed)
     };
     let answer = answered(&state, &client, once, decide).await?;
@@ -258,14 +223,12 @@ async fn is_allowed(
 }
 
 /// The answer about one key; an `error` if nothing could be decided.
-fn allowed(verdict: &CheckResult) -> Value {
-    let (allowed, remaining, retry_after, reset_at) = match verdict {
-        CheckResult::Allowed { remaining, reset_at, .. } => (true, *remaining, Some(0), *reset_at),
-        CheckResult::Refused { remaining, reset_at, retry_after_seconds, .. } => {
-            (false, *remaining, *retry_after_seconds, *reset_at)
-        }
-        CheckResult::Undecided(why) => return json!({ "error": why }),
-    };
+fn allowed(verdict: &CheckVerdict) -> Value {
+    if let Some(why) = &verdict.error {
+        return json!({ "error": why });
+    }
+    let (allowed, (remaining, reset_at)) = (verdict.allowed, verdict.binding);
+    let retry_after = if allowed { Some(0) } else { verdict.retry_after_seconds.flatten() };
     json!(IsAllowed { allowed, remaining, retry_after, reset_at })
 }
 
@@ -366,33 +329,10 @@ fn asked(mut fields: BodyFields, takes_time: bool) -> Result<(Vec<CheckQuestion>
     if flaws.is_empty() { Ok((checks, is_many.then_some(all_or_nothing == Some(true)))) } else { Err(flaws) }
 }
 
-impl From<CheckResult> for CheckVerdict {
-    fn from(verdict: CheckResult) -> CheckVerdict {
-        match verdict {
-            CheckResult::Allowed { remaining, reset_at, delay_seconds } => CheckVerdict {
-                allowed: true,
-                remaining: Some(remaining),
-                reset_at: Some(reset_at),
-                delay_seconds: (delay_seconds > 0.0).then_some(delay_seconds),
-                ..CheckVerdict::default()
-            },
-            CheckResult::Refused { retry_after_seconds, violated, blocked, .. } => CheckVerdict {
-                blocked,
-                retry_after_seconds: Some(retry_after_seconds),
-                violated: Some(violated),
-                ..CheckVerdict::default()
-            },
-            CheckResult::Undecided(why) => CheckVerdict { error: Some(why), ..CheckVerdict::default() },
-        }
-    }
-}
-
-/// The fields of a single check.
 const OF_ONE: [&str; 7] = ["policy", "key", "dimensions", "tier", "cost", "dry", "now"];
 const CHECKS_MAX: usize = 1_000;
 /// The most that a request may cost in gateway.toml, too.
 const COST_MAX: u64 = 1_000_000_000;
 /// As many as a policy may count by, and those that it does not count by.
 const DIMENSIONS_MAX: usize = 20;
-/// Mistakes of one body that are listed.
 const FLAWS_MAX: usize = 16;

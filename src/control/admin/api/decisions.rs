@@ -7,8 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::answer;
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::endpoint::read;
 use super::operations::Document;
 use super::reading::path::PathValues;
@@ -280,5 +279,4 @@ const UNKNOWN: &str = "no decision about this request here: a node keeps its las
 /// Said by all who look for a decision, if there are none.
 pub(super) const NOT_KEPT: &str = "this gateway keeps no decisions: its [log] has `decisions = false`; set \
     `decisions = { denied = \"100%\" }`";
-/// Decisions of a list if nothing is said.
 const MOST: usize = 100;

@@ -25,7 +25,6 @@ pub(in crate::admin) fn document() -> &'static Value {
     DOCUMENT.get_or_init(|| described(true).whole())
 }
 
-/// The endpoints of the control plane, in the order in which `/` lists them.
 pub(in crate::admin) fn endpoints() -> Vec<AdminEndpoint> {
     let mut all = described(false).endpoints();
     let own = AdminEndpoint::new("/v1/openapi.json", "the OpenAPI document of these endpoints");

@@ -35,7 +35,6 @@ pub(in crate::admin) struct EndpointMethod {
     pub handler: MethodRouter<Arc<AdminState>>,
 }
 
-/// An operation for GET and HEAD.
 pub(in crate::admin) fn read<T: 'static>(
     role: AdminRole,
     handler: impl Handler<T, Arc<AdminState>>,
@@ -52,7 +51,6 @@ pub(in crate::admin) fn read<T: 'static>(
     }
 }
 
-/// One that some clients need no role for.
 pub(in crate::admin) fn open<T: 'static>(
     open_to: OpenTo,
     handler: impl Handler<T, Arc<AdminState>>,
@@ -62,7 +60,6 @@ pub(in crate::admin) fn open<T: 'static>(
     operation
 }
 
-/// One whose answer does not end.
 pub(in crate::admin) fn stream<T: 'static>(
     role: AdminRole,
     handler: impl Handler<T, Arc<AdminState>>,

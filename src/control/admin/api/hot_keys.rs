@@ -6,8 +6,7 @@ use axum::extract::State as Of;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::answer;
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::endpoint::read;
 use super::operations::Document;
 use super::reading::query::Query;
@@ -190,5 +189,4 @@ fn rounded(number: f64) -> f64 {
 }
 
 const MINUTE_SECONDS: u64 = 60;
-/// Keys of a policy, if nobody says how many.
 const EACH: usize = 5;

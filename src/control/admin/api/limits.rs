@@ -9,8 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::answer;
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::endpoint::{change, read};
 use super::operations::Document;

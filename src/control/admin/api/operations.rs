@@ -60,7 +60,6 @@ impl Document {
         self.endpoints.push(AdminEndpoint { instead: Some(instead), ..AdminEndpoint::new(path, about) });
     }
 
-    /// Adds an operation, and its id.
     pub(super) fn operation(&mut self, operation: EndpointMethod, id: &str) -> OperationDocument<'_> {
         let method = operation.permit.method.as_str().to_lowercase();
         let endpoint = self.endpoints.last_mut().expect("an operation comes behind its endpoint");

@@ -10,8 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::answer;
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::endpoint::{change, read};
 use super::operations::Document;
@@ -23,9 +22,8 @@ use super::schema::{BoundedText, DurationText, Name, Reason};
 use crate::admin::access::AdminRole::{Operate, Read};
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
-use crate::database;
 use crate::database::{
-    ABSOLUTE_MAX, Database, NewOverride, OverrideFilter, OverrideKind, OverrideRow, PageRange,
+    self, ABSOLUTE_MAX, Database, NewOverride, OverrideFilter, OverrideKind, OverrideRow, PageRange,
     SUBJECT_CHARS_MAX, Time,
 };
 use auth::keys::{self, digest_text};
@@ -273,7 +271,6 @@ async fn delete(change: ChangeRequest, PathValues([id]): PathValues<1>) -> Answe
     change.delete::<OverrideRow>(&id, not_found(&id)).await
 }
 
-/// The page of overrides that a query asks for.
 pub(super) async fn page(
     rows: RowReader,
     listed: OverrideQuery,
@@ -291,7 +288,6 @@ pub(super) async fn page(
     rows.page(&listed.page, read, |row| row.id.clone()).await
 }
 
-/// Reads an override to be made.
 pub(super) fn new_override(mut fields: BodyFields, now: Time) -> Result<NewOverride, AdminRefusal> {
     NAMES.check(&mut fields);
     fields.read::<OverrideBody>().map_err(AdminRefusal::Invalid)?.made(now)
@@ -429,7 +425,6 @@ pub(super) fn in_the_future(end: Option<Time>, now: Time) -> Result<(), AdminRef
     }
 }
 
-/// The word and the number of a kind.
 pub(super) fn words(kind: OverrideKind) -> (&'static str, Value) {
     match kind {
         OverrideKind::Absolute(limit) => ("absolute", limit.into()),
@@ -445,7 +440,6 @@ fn not_found(id: &str) -> AdminRefusal {
     ))
 }
 
-/// The status of blocked requests, if none is written.
 const FORBIDDEN: u16 = 403;
 /// What a limit is multiplied by at most, because whoever means more means no limit at all.
 pub(super) const MULTIPLIER_MAX: f64 = 1_000_000.0;

@@ -64,7 +64,6 @@ impl<T> ListPage<T> {
     }
 }
 
-/// Rows of a page if nothing is said.
 const LIMIT: u32 = 100;
 /// Rows of a page at most; below [`database::ROWS_MAX`], because one more is read.
 const LIMIT_MAX: u32 = 500;

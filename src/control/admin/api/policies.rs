@@ -9,16 +9,14 @@ use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::answer;
-use super::answer::{Answer, RowStatus};
+use super::answer::{self, Answer, RowStatus};
 use super::change::{ChangeRequest, JsonBody, RowReader};
 use super::endpoint::{change, read};
 use super::operations::Document;
 use super::page::{ListPage, PageQuery};
 use super::reading::path::PathValues;
 use super::reading::query::Query;
-use super::spellings::flat_policy;
-use super::spellings::flat_policy::FlatPolicy;
+use super::spellings::flat_policy::{self, FlatPolicy};
 use crate::admin::access::AdminRole::{Admin, Read};
 use crate::admin::control::Proposal;
 use crate::admin::refusal::AdminRefusal;

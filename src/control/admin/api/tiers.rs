@@ -150,7 +150,6 @@ async fn delete(change: ChangeRequest, PathValues([tier, resource]): PathValues<
     change.unpublish::<TierLimit>(&key, NOT_FOUND, hint).await
 }
 
-/// Which consumers have a tier that is not in force any more.
 async fn still_assigned(change: &ChangeRequest, tier: &str) -> Option<String> {
     change.of_new_tier(tier)?;
     // Without an error, because it is deleted.
@@ -165,7 +164,6 @@ async fn still_assigned(change: &ChangeRequest, tier: &str) -> Option<String> {
 }
 
 impl TierLimitBody {
-    /// The row of a tier's limit for a resource.
     fn of(self, tier: String, resource: String) -> Result<NewTierLimit, AdminRefusal> {
         for (field, said, is) in [("tier", &self.tier, &tier), ("resource", &self.resource, &resource)] {
             if said.as_ref().is_some_and(|said| said != is) {
@@ -247,7 +245,6 @@ fn of_text(
     Ok((quota.limit(), seconds, Some(burst), algorithm))
 }
 
-/// The longest window of the calendar, seconds.
 fn seconds_of(unit: CalendarUnit) -> u64 {
     unit.days() * 86_400
 }
@@ -269,7 +266,6 @@ fn shown(new: &NewTierLimit, hint: Option<String>) -> Value {
 const NOT_FOUND: AdminRefusal =
     AdminRefusal::NotFound("the database has no limit of this tier for this policy");
 
-/// How many consumers are named that still have a deleted tier.
 const CONSUMERS_SHOWN: i64 = 10;
 
 fn missing(field: &str) -> AdminRefusal {

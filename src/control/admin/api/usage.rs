@@ -9,8 +9,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::answer;
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::change::{ChangeRequest, JsonBody};
 use super::endpoint::{change, read};
 use super::operations::Document;
@@ -20,11 +19,12 @@ use super::reading::query::Query;
 use super::schema::{BoundedText, Name, Reason};
 use crate::admin::access::AdminRole::{Operate, Read};
 use crate::admin::control::{ByMinute, MINUTES_MAX, MinutesQuery, UsageMinutes};
-use crate::admin::counts::{CountHolder, GrantOutcome, PolicyUsage, UnitGrant, UsageQuestion};
+use crate::admin::counts::{GrantOutcome, PolicyUsage, UnitGrant, UsageQuestion};
 use crate::admin::refusal::AdminRefusal;
 use crate::admin::state::AdminState;
 use crate::database::{self, ABSOLUTE_MAX, NewReset, ResetRow, Time};
 use metrics::usage::Amount;
+use policy::Holder;
 
 /// Whether the usage is a consumer's or a tenant's.
 #[derive(JsonSchema)]
@@ -190,7 +190,7 @@ async fn by_minute(state: &AdminState, asked: MinutesQuery) -> Result<UsageMinut
     let Some(control) = &state.control else { return Err(AdminRefusal::NoMinutes) };
     let Some(minutes) = &control.minutes else { return Err(AdminRefusal::NoMinutes) };
     let database = (control.database)().ok_or(AdminRefusal::NotReached)?;
-    Ok(minutes(database, asked).await?)
+    Ok(minutes((database, asked)).await?)
 }
 
 fn listed(minutes: &ByMinute) -> Vec<MinuteUsage> {
@@ -268,10 +268,10 @@ async fn grant(
     Err(AdminRefusal::Overtaken)
 }
 
-fn holder(kind: &str, id: String) -> Result<CountHolder, AdminRefusal> {
+fn holder(kind: &str, id: String) -> Result<Holder, AdminRefusal> {
     match kind {
-        "consumer" => Ok(CountHolder::Consumer(id)),
-        "tenant" => Ok(CountHolder::Tenant(id)),
+        "consumer" => Ok(Holder::Consumer(id.into())),
+        "tenant" => Ok(Holder::Tenant(id.into())),
         _ => Err(AdminRefusal::NotFound(
             "usage is of a `consumer` or a `tenant`: write one of these in the path",
         )),
@@ -279,7 +279,7 @@ fn holder(kind: &str, id: String) -> Result<CountHolder, AdminRefusal> {
 }
 
 /// Refuses a name that is misspelt, because it would reset nothing, and nobody would notice.
-fn check_policy(state: &AdminState, holder: &CountHolder, policy: &str) -> Result<(), AdminRefusal> {
+fn check_policy(state: &AdminState, holder: &Holder, policy: &str) -> Result<(), AdminRefusal> {
     let dimension = holder.dimension();
     if (state.counts.counts_by)(policy, &dimension) {
         return Ok(());
@@ -288,15 +288,14 @@ fn check_policy(state: &AdminState, holder: &CountHolder, policy: &str) -> Resul
     Err(AdminRefusal::in_field("policy", detail))
 }
 
-fn new_reset(holder: CountHolder, policy: Option<String>, units: Option<u64>, reason: String) -> NewReset {
+fn new_reset(holder: Holder, policy: Option<String>, units: Option<u64>, reason: String) -> NewReset {
     let (user_id, tenant_id) = match holder {
-        CountHolder::Consumer(name) => (Some(name), None),
-        CountHolder::Tenant(name) => (None, Some(name)),
+        Holder::Consumer(name) => (Some(name.into()), None),
+        Holder::Tenant(name) => (None, Some(name.into())),
     };
     NewReset { id: NewReset::id(), user_id, tenant_id, policy, units, reason }
 }
 
-/// Minutes of all policies of a page together.
 const MINUTE_ROWS_MAX: u64 = 20_000;
 const NOT_ALONE: &str =
     "the policy counts by more dimensions than this: reset its counts, or add an override for a while";

@@ -13,8 +13,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::answer;
-use super::answer::Answer;
+use super::answer::{self, Answer};
 use super::decisions::{NOT_KEPT, newest_of, refusals_of};
 use super::endpoint::read;
 use super::operations::Document;
@@ -22,14 +21,13 @@ use super::reading::path::PathValues;
 use super::reading::query::Query;
 use super::schema::Name;
 use crate::admin::access::AdminRole::Read;
-use crate::admin::counts::{
-    CountHolder, CountSource, PolicyUsage, SeenWindow, TierFrom, UsageQuestion, WindowUsage,
-};
+use crate::admin::counts::{CountSource, PolicyUsage, SeenWindow, TierFrom, UsageQuestion, WindowUsage};
 use crate::admin::state::{AdminState, FleetNodes};
 use crate::database::Time;
 use base::clock;
 use limit::{Algorithm, Calendar};
 use observe::record::decisions::steady;
+use policy::Holder;
 
 /// A query about a consumer.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -93,10 +91,10 @@ async fn show(
             limit: POLICIES_MAX,
         })
     };
-    let all = usage(CountHolder::Consumer(consumer.clone()), policy.clone(), tenant.clone()).await;
+    let all = usage(Holder::Consumer(consumer.as_str().into()), policy.clone(), tenant.clone()).await;
     let (own, others) = met(all, &seen, policy.is_some());
     let tenants = match &tenant {
-        Some(tenant) => usage(CountHolder::Tenant(tenant.clone()), None, None).await,
+        Some(tenant) => usage(Holder::Tenant(tenant.as_str().into()), None, None).await,
         None => Vec::new(),
     };
     let fleet = (state.nodes)();
@@ -170,7 +168,6 @@ fn met(
     (all, others)
 }
 
-/// Whether one count is looked at, or one of several.
 fn nodes(nodes: Option<FleetNodes>, usage: &[PolicyUsage]) -> Line {
     let leased: u64 = windows(usage).map(|(_, window)| window.leased).sum();
     let is_away = windows(usage).any(|(_, window)| window.from == CountSource::NodeWithoutRedis);
@@ -196,7 +193,6 @@ fn nodes(nodes: Option<FleetNodes>, usage: &[PolicyUsage]) -> Line {
     ("nodes", said)
 }
 
-/// What is left of each window.
 fn limits(about: &'static str, usage: &[PolicyUsage]) -> Vec<Line> {
     let mut lines: Vec<Line> = usage
         .iter()
@@ -244,7 +240,6 @@ fn limits(about: &'static str, usage: &[PolicyUsage]) -> Vec<Line> {
     lines
 }
 
-/// Whose limit it is, if it depends on a tier.
 fn tier(policy: &PolicyUsage) -> String {
     let Some(tier) = &policy.tier else { return String::new() };
     let from = match tier.from {
@@ -354,7 +349,6 @@ fn overrides(usage: &[PolicyUsage]) -> Vec<Line> {
     lines
 }
 
-/// The limits of the tenant beneath.
 fn of_tenant(tenant: Option<&str>, own: &[PolicyUsage], tenants: &[PolicyUsage]) -> Vec<Line> {
     let Some(tenant) = tenant else {
         return vec![("tenant", "no tenant is known: name one with --tenant".to_owned())];

@@ -66,7 +66,7 @@ impl Api {
             check: Box::new(|_| Box::pin(std::future::ready(Ok(())))),
             sentence: Box::new(String::new),
             stuck: Box::new(|| None),
-            minutes: Some(Box::new(|_, asked| Box::pin(std::future::ready(Ok(minutes_of(&asked)))))),
+            minutes: Some(Box::new(|(_, asked)| Box::pin(std::future::ready(Ok(minutes_of(&asked)))))),
         };
         Api { admin: admin_with(Some(control)), directory, woken, applied }
     }

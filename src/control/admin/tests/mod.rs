@@ -26,7 +26,7 @@ use super::counts::{
 use super::limits::AdminLimits;
 use super::routes;
 use super::serve::serve_within;
-use super::{AccessRules, AdminState, CheckResult, LimitCounts, LiveFeed, ProcessPhase, Readiness, Text};
+use super::{AccessRules, AdminState, CheckVerdict, LimitCounts, LiveFeed, ProcessPhase, Readiness, Text};
 use crate::database::Time;
 use metrics::Metrics;
 use metrics::hot_keys::{self, KeyStanding, NamedKey, ShardNumber};
@@ -142,10 +142,10 @@ fn state(readiness: Readiness) -> AdminState {
             }
         }),
         counts: LimitCounts {
-            check: Box::new(|asked, _| {
+            check: Box::new(|(asked, _)| {
                 let verdict = |asked: &CheckQuestion| match asked.policy.as_str() {
-                    "p" => CheckResult::Allowed { remaining: Some(1), reset_at: None, delay_seconds: 0.0 },
-                    _ => CheckResult::Undecided("no policy of this name is in force".to_owned()),
+                    "p" => CheckVerdict::allowed((Some(1), None), 0.0),
+                    _ => CheckVerdict::undecided("no policy of this name is in force".to_owned()),
                 };
                 Box::pin(std::future::ready(asked.iter().map(verdict).collect()))
             }),

@@ -24,7 +24,6 @@ use crate::database::error::Error;
 
 /// The open connections, and how to open more.
 pub(in crate::database) struct ConnectionPool {
-    /// The database as errors name it.
     pub(in crate::database) place: Arc<str>,
     pub(in crate::database) options: DatabaseOptions,
     idle: Mutex<Vec<DatabaseLink>>,
@@ -53,7 +52,6 @@ pub(in crate::database) enum DatabaseLink {
 pub(in crate::database) struct Session {
     connections: Arc<ConnectionPool>,
     link: Option<DatabaseLink>,
-    /// Whether the next call is to look for a better server.
     is_makeshift: bool,
     deadline: Instant,
     _permit: OwnedSemaphorePermit,
@@ -65,7 +63,6 @@ impl ConnectionPool {
         Arc::new(ConnectionPool { place, options, idle: Mutex::default(), file: Mutex::default(), permits })
     }
 
-    /// A connection for one call that ends within this time.
     pub(in crate::database) async fn session(
         self: &Arc<ConnectionPool>,
         within: Duration,
@@ -148,10 +145,6 @@ impl ConnectionPool {
         self.permits.close();
     }
 
-    pub(in crate::database) fn unreachable(&self, reason: &str) -> Error {
-        Error::Unreachable { place: Arc::clone(&self.place), reason: reason.to_owned() }
-    }
-
     fn idle(&self) -> std::sync::MutexGuard<'_, Vec<DatabaseLink>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -160,7 +153,7 @@ impl ConnectionPool {
 impl Session {
     /// Runs a statement; the number of rows that it changed.
     pub(in crate::database) async fn execute(&mut self, query: SqlQuery) -> Result<u64, Error> {
-        self.checked(&query)?;
+        query.check()?;
         let Some(link) = &mut self.link else { return Err(self.connections.unreachable(GONE)) };
         let answer = timeout_at(self.deadline, async {
             match link {
@@ -177,7 +170,7 @@ impl Session {
     }
 
     pub(in crate::database) async fn all(&mut self, query: SqlQuery) -> Result<Vec<SqlRow>, Error> {
-        self.checked(&query)?;
+        query.check()?;
         let place = Arc::clone(&self.connections.place);
         let Some(link) = &mut self.link else { return Err(self.connections.unreachable(GONE)) };
         let answer = timeout_at(self.deadline, async {
@@ -196,38 +189,6 @@ impl Session {
         self.answered(answer)
     }
 
-    /// The only row of a statement, if it has one.
-    pub(in crate::database) async fn one(&mut self, query: SqlQuery) -> Result<Option<SqlRow>, Error> {
-        Ok(self.all(query).await?.pop())
-    }
-
-    /// Begins to read everything as of one moment.
-    pub(in crate::database) async fn begin_reading(&mut self) -> Result<(), Error> {
-        self.execute(SqlQuery::new(match self.link {
-            Some(DatabaseLink::Postgres(_)) => "BEGIN ISOLATION LEVEL REPEATABLE READ, READ ONLY",
-            _ => "BEGIN",
-        }))
-        .await
-        .map(drop)
-    }
-
-    /// Begins to write. SQLite waits here for whoever else writes.
-    pub(in crate::database) async fn begin_writing(&mut self) -> Result<(), Error> {
-        self.execute(SqlQuery::new(match self.link {
-            Some(DatabaseLink::Postgres(_)) => "BEGIN",
-            _ => "BEGIN IMMEDIATE",
-        }))
-        .await
-        .map(drop)
-    }
-
-    /// Ends what was begun, by `COMMIT` or `ROLLBACK`, and gives the connection back. If that fails, it is closed.
-    pub(in crate::database) async fn finish(mut self, word: &'static str) -> Result<(), Error> {
-        self.execute(SqlQuery::new(word)).await?;
-        self.release();
-        Ok(())
-    }
-
     /// Whether it is PostgreSQL, which has listeners to notify.
     pub(in crate::database) fn has_listeners(&self) -> bool {
         matches!(self.link, Some(DatabaseLink::Postgres(_)))
@@ -243,10 +204,6 @@ impl Session {
         if let Some(link) = self.link.take().filter(|_| !self.is_makeshift) {
             self.connections.idle().push(link);
         }
-    }
-
-    fn checked(&self, query: &SqlQuery) -> Result<(), Error> {
-        query.fault().map_or(Ok(()), Err)
     }
 
     fn answered<T>(

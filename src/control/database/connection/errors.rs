@@ -7,7 +7,6 @@ use sqlx::error::DatabaseError;
 use crate::database::error::Error;
 
 impl Error {
-    /// What an error of the library means.
     pub(in crate::database) fn of(place: &Arc<str>, error: &sqlx::Error) -> Error {
         let place = Arc::clone(place);
         match error {

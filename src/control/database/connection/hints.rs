@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::database::connection::connections::{ConnectionPool, DatabaseOptions};
@@ -20,7 +20,7 @@ use crate::database::time::Time;
 /// The hints of one database. Its task ends when this is dropped.
 pub struct DatabaseHints {
     heard: watch::Receiver<LatestHint>,
-    task: JoinHandle<()>,
+    _task: JoinSet<()>,
 }
 
 impl Database {
@@ -31,7 +31,9 @@ impl Database {
         let (tell, heard) = watch::channel(LatestHint { version: None, ear: HintConnection::Opening });
         let own = format!("{CHANNEL}_{}", id::new(Time::now(), 0));
         let listener = HintListener { connections: Arc::clone(&self.connections), tell, own, tested_each };
-        Some(DatabaseHints { heard, task: tokio::spawn(listener.keep()) })
+        let mut task = JoinSet::new();
+        task.spawn(listener.keep());
+        Some(DatabaseHints { heard, _task: task })
     }
 }
 
@@ -43,12 +45,6 @@ impl DatabaseHints {
             std::future::pending::<()>().await;
         }
         self.heard.borrow_and_update().clone()
-    }
-}
-
-impl Drop for DatabaseHints {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

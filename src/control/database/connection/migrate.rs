@@ -192,7 +192,6 @@ fn migrator<const N: usize>(texts: [&'static str; N]) -> Migrator {
 }
 
 const RETRY_AFTER: Duration = Duration::from_millis(50);
-/// For how long migrations that fail are tried again.
 const RETRIES: Duration = Duration::from_secs(2);
 /// A file of this size is read through in about a second.
 const CHECKED_BYTES_MAX: i64 = 64 << 20;

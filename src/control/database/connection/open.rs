@@ -12,8 +12,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use tokio::sync::watch;
 
-use crate::database::config;
-use crate::database::config::{Config, Url};
+use crate::database::config::{self, Config, Url};
 use crate::database::connection::connections::{ConnectionPool, DatabaseOptions};
 use crate::database::connection::migrate;
 use crate::database::connection::servers::DatabaseServers;

@@ -9,7 +9,6 @@ use tokio::time::{Instant, timeout_at};
 
 use base::clock;
 
-/// Whether the library can read the URL of a server.
 pub(in crate::database) fn is_readable(url: &str) -> bool {
     url.parse::<PgConnectOptions>().is_ok()
 }
@@ -19,11 +18,9 @@ pub(in crate::database) struct DatabaseServers {
     each: Vec<PgConnectOptions>,
     /// Whether one that can only be read will not do.
     needs_writable: bool,
-    /// The last one that could be written.
     last: AtomicUsize,
 }
 
-/// A connection to one of them.
 pub(in crate::database) struct PostgresConnection {
     pub(in crate::database) connection: PgConnection,
     /// Whether it was taken because no other answers: it can only be read.

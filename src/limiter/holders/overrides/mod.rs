@@ -13,10 +13,10 @@ mod scaled_windows;
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
-use crate::holders::by_holder::{ByHolder, ByName, Holder};
+use crate::holders::by_holder::{ByHolder, ByName};
 use crate::holders::standings::Standings;
-use policy::Policy;
 use policy::definition::Dimension;
+use policy::{Holder, Policy};
 
 pub(crate) use scaled_windows::ScaledWindows;
 

@@ -206,7 +206,6 @@ pub fn printable(bytes: &[u8]) -> String {
     }
 }
 
-/// An object of the fields that are added.
 fn object(add_all: impl FnOnce(&mut dyn FnMut(&'static str, SampleValue<'_>))) -> Value {
     let mut fields = Map::new();
     add_all(&mut |name, shown| {

@@ -77,7 +77,6 @@ impl Drop for SampleBuffer {
     }
 }
 
-/// Samples of one worker that may wait for the lock.
 const WAITING_MAX: usize = 256;
 
 #[cfg(test)]

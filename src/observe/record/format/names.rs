@@ -3,7 +3,6 @@
 
 pub(super) struct OwnNames;
 
-/// The names of the Elastic Common Schema.
 pub(super) struct EcsNames;
 
 /// The key of a number or of something nested: bytes up to the value.
@@ -23,7 +22,6 @@ macro_rules! text_key {
 /// A row for each field: its constant, the form of its value, its own name, its name in the Elastic Common Schema.
 macro_rules! field_names {
     ($($constant:ident $form:ident $own:literal $ecs:literal)*) => {
-        /// The keys of a line.
         pub(super) trait FieldNames {
             /// The brace, and everything up to the time.
             const TIME: &'static [u8];

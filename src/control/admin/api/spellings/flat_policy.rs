@@ -94,7 +94,6 @@ pub(in crate::admin::api) fn policy(
     Ok((Value::Object(keys), note))
 }
 
-/// The dimensions of a key's type.
 fn dimensions(text: &str) -> Result<Vec<&'static str>, String> {
     let of_word = |word: &str| KEY_TYPES.iter().find(|(known, _)| *known == word).map(|(_, by)| *by);
     let by: Option<Vec<_>> = text.split(':').map(of_word).collect();

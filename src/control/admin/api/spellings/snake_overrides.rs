@@ -7,14 +7,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::admin::access::AdminRole::{Operate, Read};
-use crate::admin::api::answer;
-use crate::admin::api::answer::Answer;
+use crate::admin::api::answer::{self, Answer};
 use crate::admin::api::change::{ChangeRequest, JsonBody, RowReader};
 use crate::admin::api::endpoint::{change, read};
 use crate::admin::api::operations::Document;
-use crate::admin::api::overrides;
 use crate::admin::api::overrides::{
-    MINUTES_MAX, OverrideBody, OverrideFieldNames, OverrideQuery, OverrideType,
+    self, MINUTES_MAX, OverrideBody, OverrideFieldNames, OverrideQuery, OverrideType,
 };
 use crate::admin::api::page::{ListPage, PageQuery};
 use crate::admin::api::reading::fields::BodyFields;
@@ -183,7 +181,6 @@ fn shown(row: OverrideRow) -> SnakeOverride {
     }
 }
 
-/// Reads an override to be made.
 pub(in crate::admin::api) fn new_override(
     mut fields: BodyFields,
     now: Time,
