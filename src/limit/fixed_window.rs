@@ -4,6 +4,7 @@
 //! Up to twice the limit can pass around a boundary; use a sliding window if that is too much. A count above the limit is
 //! a debt: each window that ends takes one limit of it, and the rest counts in the next.
 
+use super::state::units_of;
 use super::{Answer, Outcome, Quota};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,9 +89,8 @@ impl Counter {
     }
 
     /// A counter of which that fraction is spent, rounded up to a unit.
-    pub(super) fn with_used(quota: &Quota, (used, whole): (u64, u64), now_ns: u64) -> Counter {
-        let count = (u128::from(used) * u128::from(limit_of(quota))).div_ceil(u128::from(whole));
-        Counter { place: place_at(quota, now_ns), count: u64::try_from(count).unwrap_or(u64::MAX) }
+    pub(super) fn with_used(quota: &Quota, used: (u64, u64), now_ns: u64) -> Counter {
+        Counter { place: place_at(quota, now_ns), count: units_of(used, limit_of(quota)) }
     }
 
     fn reset_ns(self, quota: &Quota, now_ns: u64) -> u64 {

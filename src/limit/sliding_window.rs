@@ -10,6 +10,7 @@
 //! counts in the next. The estimate is the same before and behind that moment. Spent and owed together are at most
 //! 2^44 - 1 units.
 
+use super::state::units_of;
 use super::{Answer, Outcome, Quota};
 
 /// The counts of two neighbouring windows.
@@ -104,7 +105,8 @@ impl Pair {
 
     /// A pair of which that fraction is spent in the current window, rounded up to a unit.
     pub(super) fn with_used(quota: &Quota, used: (u64, u64), now_ns: u64) -> Pair {
-        Pair { index: index_of(quota, now_ns), previous: 0, current: scale(used, limit_of(quota)) }
+        let current = units_of(used, limit_of(quota)).min(COUNT_MAX);
+        Pair { index: index_of(quota, now_ns), previous: 0, current }
     }
 
     /// Nanoseconds since the current window began.
@@ -152,12 +154,6 @@ impl Pair {
         let elapsed = period - u64::try_from(overlap).unwrap_or(period).min(period);
         self.end_ns(quota, windows, 0).saturating_add(elapsed).saturating_sub(now_ns)
     }
-}
-
-/// `used / whole` of `limit`, rounded up; at most what a count tells apart.
-fn scale((used, whole): (u64, u64), limit: u64) -> u64 {
-    let scaled = (u128::from(used) * u128::from(limit)).div_ceil(u128::from(whole));
-    scaled.min(u128::from(COUNT_MAX)) as u64
 }
 
 fn index_of(quota: &Quota, now_ns: u64) -> u64 {

@@ -2,8 +2,8 @@
 
 use super::bucket::number_of;
 use super::{DAY_US, float, is_calendar, is_count, is_plan, ns, pack, share_of, unpack, wanted_of};
-use super::{GrantNumbers, LENT_EPOCHS, LENT_SHARE, RenewalNumbers};
-use crate::lease_messages::LentWindow;
+use super::{LENT_EPOCHS, LENT_SHARE, RenewalNumbers};
+use crate::lease_messages::{Grant, LentWindow};
 
 /// The record that Redis keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -190,7 +190,7 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(Le
     Some((lent, at_us))
 }
 
-pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers) -> GrantNumbers {
+pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers) -> Grant {
     let mut open = open(*saved, now_us, r);
     let is_first = r.epoch != open.number;
     open.settle(r, r.delta);
@@ -209,11 +209,8 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
             s.previous += rate * (open.period_us / 1e6);
         }
         *saved = Some(s.packed(r));
-        return GrantNumbers {
-            epoch: open.number,
-            level: r.limit - open.spent(r),
-            ..GrantNumbers::default()
-        };
+        let level = r.limit - open.spent(r);
+        return Grant { epoch: open.number as u32, level, ..Grant::default() };
     }
     let (mut reported, demand) = (r.reported, r.demand.max(0.001));
     if is_first {
@@ -244,7 +241,8 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
     let wait_us = if served < r.pending { open.wait_us(r, dearest) } else { 0.0 };
     let level = r.limit - open.spent(r);
     *saved = Some(open.record.packed(r));
-    GrantNumbers { epoch: open.number, tokens, rate, lasts_us, deny_us, level, wait_us }
+    let [lasts_ns, deny_ns, wait_ns] = [lasts_us, deny_us, wait_us].map(ns);
+    Grant { epoch: open.number as u32, tokens, rate, lasts_ns, deny_ns, level, wait_ns }
 }
 
 /// Units for waiting requests, units for future ones, and those of them that become free only until the window ends.
