@@ -67,7 +67,7 @@ struct State {
     /// The request no longer waits.
     over: bool,
     /// How each charge without an answer was decided; empty until `tell_fates`.
-    fates: SmallVec<[Option<EarlyDecision>; 4]>,
+    fates: SmallVec<[EarlyDecision; 4]>,
     /// Answers that came after the wait ended and before `fates` was known.
     late: SmallVec<[(usize, LateAnswer); 2]>,
     waker: Option<Waker>,
@@ -90,7 +90,7 @@ impl Wait {
     /// Whether a charge was admitted without its answer, or is being decided right now.
     pub(super) fn stands(&self, charge: usize) -> bool {
         let state = self.state();
-        state.over && !matches!(state.fates.get(charge), Some(None | Some(EarlyDecision::Refused)))
+        state.over && state.fates.get(charge) != Some(&EarlyDecision::Refused)
     }
 
     /// Resolves a charge with `answer` if its request still waits; else returns false without calling it. The lock is
@@ -143,19 +143,16 @@ impl Wait {
     pub(super) fn resolve_late(&self, charge: usize, late: LateAnswer) -> Option<EarlyDecision> {
         let mut state = self.state();
         if let Some(fate) = state.fates.get(charge) {
-            return *fate;
+            return Some(*fate);
         }
         state.late.push((charge, late));
         None
     }
 
     /// Publishes how the charges were decided, and returns the late answers that came before.
-    pub(super) fn tell_fates(
-        &self,
-        fates: SmallVec<[Option<EarlyDecision>; 4]>,
-    ) -> SmallVec<[(usize, LateAnswer); 2]> {
+    pub(super) fn tell_fates(&self, fates: &[EarlyDecision]) -> SmallVec<[(usize, LateAnswer); 2]> {
         let mut state = self.state();
-        state.fates = fates;
+        state.fates = fates.into();
         std::mem::take(&mut state.late)
     }
 

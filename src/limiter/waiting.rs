@@ -78,8 +78,8 @@ impl Drop for Waiting {
         }
         // `resume` has taken the states out, and tells the fates itself.
         if let Some(shared) = self.limiter.shared.as_ref().filter(|_| !self.states.is_empty()) {
-            let fates = SmallVec::from_elem(Some(EarlyDecision::Refused), self.charges.len());
-            shared.exact.tell_fates(&self.wait, &self.charges, fates, clock::now_ns());
+            let fates: SmallVec<[_; 4]> = SmallVec::from_elem(EarlyDecision::Refused, self.charges.len());
+            shared.exact.tell_fates(&self.wait, &self.charges, &fates, clock::now_ns());
         }
     }
 }

@@ -380,17 +380,9 @@ impl Exact {
 
     /// Publishes how the charges of a wait were decided, for answers that are still to come, and handles those that came
     /// meanwhile.
-    pub(crate) fn tell_fates(
-        &self,
-        wait: &Wait,
-        charges: &[Charge],
-        fates: SmallVec<[Option<EarlyDecision>; 4]>,
-        now_ns: u64,
-    ) {
-        for (index, late) in wait.tell_fates(fates.clone()) {
-            if let Some(fate) = fates[index] {
-                self.late_decided(&charges[index], late, fate, now_ns);
-            }
+    pub(crate) fn tell_fates(&self, wait: &Wait, charges: &[Charge], fates: &[EarlyDecision], now_ns: u64) {
+        for (index, late) in wait.tell_fates(fates) {
+            self.late_decided(&charges[index], late, fates[index], now_ns);
         }
     }
 

@@ -6,31 +6,33 @@ use crate::fallback::Fallback;
 use crate::fallback::unsent_queue::Settling;
 use base::clock;
 use limit::Charge;
-use limit::lease_messages::{ExactCharge, LinkError};
+use limit::lease_messages::{ExactCharge, LinkError, Op};
 
 impl Fallback {
     /// Gives back to Redis what it took of an exact window at `taken_us`.
     pub(crate) fn give_back(self: &Arc<Self>, charge: &Charge, taken_us: u64) {
         if let Some(plan) = self.fleet.plans.get(charge.plan) {
-            let part = ExactCharge::of(charge, &plan);
-            self.settle(Settling::give_back(part, taken_us, clock::now_ns()));
+            let parts = [ExactCharge::of(charge, &plan)].into_iter().collect();
+            let op = Op::Return { parts, taken_us };
+            self.settle(Settling { key: charge.key, op, since_ns: clock::now_ns() });
         }
     }
 
     /// Debits an exact window in Redis, whether the cost fits or not.
     pub(crate) fn debit(self: &Arc<Self>, charge: &Charge, now_ns: u64) {
         if let Some(plan) = self.fleet.plans.get(charge.plan) {
-            self.settle(Settling::debit(ExactCharge::of(charge, &plan), now_ns));
+            let op = Op::Debit([ExactCharge::of(charge, &plan)].into_iter().collect());
+            self.settle(Settling { key: charge.key, op, since_ns: now_ns });
         }
     }
 
     /// Tells Redis what a window's units have come to; again when it is back, if it certainly did not get it. A remembered
     /// denial may be wrong once units are back, so this node forgets it; other nodes keep theirs until it ends.
     fn settle(self: &Arc<Self>, settling: Settling) {
-        let (fallback, op) = (Arc::clone(self), settling.op());
+        let (fallback, op) = (Arc::clone(self), settling.op.clone());
         let done = move |answer: Result<_, LinkError>, _| {
-            if settling.gives_back() {
-                let _ = fallback.leases.table.change_known(settling.key(), |_, lease| lease.end_denial());
+            if matches!(settling.op, Op::Return { .. }) {
+                let _ = fallback.leases.table.change_known(settling.key, |_, lease| lease.end_denial());
             }
             if answer.is_err_and(LinkError::is_undone) {
                 fallback.unsent.add(settling);

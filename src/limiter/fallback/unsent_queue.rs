@@ -3,11 +3,9 @@
 
 use std::collections::VecDeque;
 
-use smallvec::SmallVec;
-
 use crate::mostly_empty::MostlyEmpty;
 use limit::Key;
-use limit::lease_messages::{ExactCharge, Op};
+use limit::lease_messages::Op;
 
 /// Operations that wait for their shard, the oldest first.
 #[derive(Debug, Default)]
@@ -16,40 +14,10 @@ pub(crate) struct UnsentQueue(MostlyEmpty<VecDeque<Settling>>);
 /// A debit or a return of one window's units.
 #[derive(Clone, Debug)]
 pub(crate) struct Settling {
-    part: ExactCharge,
-    /// When the units were taken that come back, microseconds of Redis's clock; `None`: more are spent.
-    returned_of_us: Option<u64>,
+    pub(crate) key: Key,
+    pub(crate) op: Op,
     /// Since when it should be known to Redis.
-    since_ns: u64,
-}
-
-impl Settling {
-    /// More was spent than was charged.
-    pub(crate) fn debit(part: ExactCharge, now_ns: u64) -> Settling {
-        Settling { part, returned_of_us: None, since_ns: now_ns }
-    }
-
-    /// Units come back that were taken at `taken_us`.
-    pub(crate) fn give_back(part: ExactCharge, taken_us: u64, now_ns: u64) -> Settling {
-        Settling { part, returned_of_us: Some(taken_us), since_ns: now_ns }
-    }
-
-    pub(crate) fn key(&self) -> Key {
-        self.part.key
-    }
-
-    pub(crate) fn gives_back(&self) -> bool {
-        self.returned_of_us.is_some()
-    }
-
-    /// As Redis is told it.
-    pub(crate) fn op(&self) -> Op {
-        let parts: SmallVec<[ExactCharge; 2]> = [self.part.clone()].into_iter().collect();
-        match self.returned_of_us {
-            Some(taken_us) => Op::Return { parts, taken_us },
-            None => Op::Debit(parts),
-        }
-    }
+    pub(crate) since_ns: u64,
 }
 
 impl UnsentQueue {
@@ -72,7 +40,7 @@ impl UnsentQueue {
             if now_ns.saturating_sub(settling.since_ns) >= KEPT_NS {
                 return false;
             }
-            let is_due = due.len() < SENT_MAX && is_up(settling.key());
+            let is_due = due.len() < SENT_MAX && is_up(settling.key);
             if is_due {
                 due.push(settling.clone());
             }
