@@ -8,19 +8,9 @@ use policy::RouteTable;
 use policy::definition::Dimension;
 
 impl Check<'_> {
-    /// As [`Check::usage_of`], of a subject that is decided alone.
-    pub fn usage<'a>(
-        &'a self,
-        table: &'a RouteTable,
-        consumer: Option<&'a str>,
-        tenant: Option<&'a str>,
-    ) -> impl Iterator<Item = (UsageSubject<'a>, Amount)> + 'a {
-        self.usage_of(0, table, consumer, tenant)
-    }
-
     /// What each policy that counts by consumer or tenant decided of this one. Nothing for who has neither name. Costs that
     /// are known later change nothing of it.
-    pub fn usage_of<'a>(
+    pub fn usage<'a>(
         &'a self,
         part: u16,
         table: &'a RouteTable,

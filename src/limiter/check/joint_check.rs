@@ -189,7 +189,7 @@ mod tests {
             let parts: Vec<_> = consumers.iter().map(|consumer| part(&table, "jobs", consumer, 1)).collect();
             let check = check(&limiter, &parts, NOW);
             let counts = check.event.counts().iter().map(|count| (count.part, count.decision));
-            let usage = |part: u16| check.usage_of(part, &table, Some("any"), None).count();
+            let usage = |part: u16| check.usage(part, &table, Some("any"), None).count();
             assert!(counts.clone().all(|(part, decision)| (usage(part) == 0) == (decision == exempt)));
             (check.is_admitted(), counts.collect::<Vec<_>>())
         };
