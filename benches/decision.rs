@@ -250,10 +250,6 @@ fn in_fleet(bytes: usize) -> Arc<Limiter> {
             true
         }
 
-        fn same_shard(&self, _: Key, _: Key) -> bool {
-            true
-        }
-
         fn round_trip_ns(&self, _key: Key) -> u64 {
             1_000_000
         }

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex};
 use smallvec::SmallVec;
 
 use super::*;
+use crate::global::ShardId;
 use limit::lease_messages::{ExactCharge, Grant, LinkError, Op, Reply, TakeReply};
 use limit::{Algorithm, Answer, Key, Plan, ScriptModel, Sharing, State, WhenDown};
 use metrics::DecidingTier;
@@ -59,8 +60,8 @@ impl Link for FakeRedis {
         100 - self.held_back_percent.load(Ordering::Relaxed)
     }
 
-    fn same_shard(&self, one: Key, other: Key) -> bool {
-        one.low() & 1 == other.low() & 1
+    fn shard(&self, key: Key) -> ShardId {
+        ShardId::new((key.low() & 1) as usize)
     }
 
     fn nodes(&self) -> u32 {

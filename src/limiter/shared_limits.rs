@@ -112,11 +112,9 @@ impl SharedLimits {
                 continue;
             }
             // Redis takes all that it is asked together or nothing, and worlds are refused apart.
+            let place = |charge: &Charge| (charge.world(), self.fleet.link.shard(charge.key));
             let together = |group: &&mut SmallVec<[usize; 2]>| {
-                group.iter().all(|other| {
-                    let other = &charges[*other];
-                    other.world() == charge.world() && self.fleet.link.same_shard(other.key, charge.key)
-                })
+                group.iter().all(|other| place(&charges[*other]) == place(&charge))
             };
             match groups.iter_mut().find(together) {
                 Some(group) => group.push(index),

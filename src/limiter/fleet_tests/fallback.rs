@@ -341,10 +341,6 @@ impl Link for DownLink {
         MS
     }
 
-    fn same_shard(&self, _one: Key, _other: Key) -> bool {
-        true
-    }
-
     fn nodes(&self) -> u32 {
         self.nodes
     }

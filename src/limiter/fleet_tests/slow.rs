@@ -45,10 +45,6 @@ impl Link for Way {
         self.far.deadline
     }
 
-    fn same_shard(&self, _one: Key, _other: Key) -> bool {
-        true
-    }
-
     fn nodes(&self) -> u32 {
         self.far.nodes
     }

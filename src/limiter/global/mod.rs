@@ -358,11 +358,6 @@ impl Link for Global {
         self.shared.shards[self.shared.shard(key)].ramp_percent(clock::now_ns())
     }
 
-    #[inline]
-    fn same_shard(&self, one: Key, other: Key) -> bool {
-        self.shared.shard(one) == self.shared.shard(other)
-    }
-
     fn shard(&self, key: Key) -> ShardId {
         self.shared.shard(key)
     }
