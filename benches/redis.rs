@@ -66,9 +66,9 @@ async fn throughput() {
         // The first makes the keys.
         plains.extend((turn > 0).then_some(rate));
         for (way, (_, make)) in ways.iter().enumerate() {
-            let before = global.status().remove(0);
+            let before = global.status().remove(0).counts;
             let rate = redis.cost(batched(&global, *make, OPERATIONS)).await;
-            let after = global.status().remove(0);
+            let after = global.status().remove(0).counts;
             rates[way].extend((turn > 0).then_some(rate));
             gathered[way] =
                 (after.operations - before.operations) as f64 / (after.calls - before.calls) as f64;
@@ -139,7 +139,7 @@ async fn leased(redis: &Redis) -> f64 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert!(admitted * 10 > decisions * 9, "{admitted} of {decisions} were admitted from a lease");
-    let asked: u64 = nodes.iter().map(|(global, ..)| global.status().remove(0).operations).sum();
+    let asked: u64 = nodes.iter().map(|(global, ..)| global.status().remove(0).counts.operations).sum();
     for (global, ..) in nodes {
         global.shutdown().await;
     }
@@ -191,7 +191,7 @@ async fn alone() {
         let global = redis.global();
         global.ready(Duration::from_secs(5)).await;
         let (times, mut rx) = mpsc::unbounded_channel();
-        let before = global.status().remove(0);
+        let before = global.status().remove(0).counts;
         let asking = tokio::task::spawn_blocking({
             let global = Arc::clone(&global);
             move || ask_alone(&global, pause, &times)
@@ -201,7 +201,7 @@ async fn alone() {
             took.push(time);
         }
         let rate = asking.await.expect("it does not panic");
-        let after = global.status().remove(0);
+        let after = global.status().remove(0).counts;
         let gathered = (after.operations - before.operations) as f64 / (after.calls - before.calls) as f64;
         took.sort_unstable();
         let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize];

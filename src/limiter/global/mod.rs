@@ -63,7 +63,7 @@ use ring::Ring;
 use routes::{Route, RoutingState};
 use script::Script;
 use sentinel::Sentinels;
-pub use shard::ShardId;
+pub use shard::{Counts, ShardId};
 use shard::{NodeId, Shard};
 pub use shared_values::{SharedValueError, SharedValues};
 
@@ -101,22 +101,8 @@ pub struct Status {
     pub round_trip_ns: u64,
     /// How long a request waits for it, nanoseconds.
     pub deadline_ns: u64,
-    /// Script calls sent, those sent again not included.
-    pub calls: u64,
-    /// Operations in those calls, up to 64 in each.
-    pub operations: u64,
-    /// Calls not answered within the deadline.
-    pub late: u64,
-    /// Operations without an answer, those that were never sent included.
-    pub lost: u64,
-    /// Operations that Redis answered with an error, or whose slot no node would take.
-    pub refused: u64,
-    /// Calls sent again under the same number, after a broken or silent connection.
-    pub resent: u64,
-    /// Connections opened and proven by a write.
-    pub connects: u64,
-    /// Times its breaker opened for trouble the shard reported.
-    pub opened: u64,
+    /// What was counted of it.
+    pub counts: Counts,
 }
 
 impl Global {
@@ -233,18 +219,6 @@ impl Global {
         let nodes = self.shared.nodes.load();
         let status = |shard: &Shard| {
             let place = nodes.get(shard.place()).and_then(|node| node.place());
-            let stats = &shard.stats;
-            let [calls, operations, late, lost, refused, resent, connects, opened] = [
-                &stats.calls,
-                &stats.operations,
-                &stats.late,
-                &stats.lost,
-                &stats.refused,
-                &stats.resent,
-                &stats.connects,
-                &stats.opened,
-            ]
-            .map(|count| count.load(Ordering::Relaxed));
             Status {
                 shard: shard.name.clone(),
                 server: place.as_ref().map(|place| place.0.to_string()),
@@ -255,14 +229,7 @@ impl Global {
                 is_quick: shard.is_well(),
                 round_trip_ns: shard.round_trip_ns(),
                 deadline_ns: self.shared.deadline_of(shard),
-                calls,
-                operations,
-                late,
-                lost,
-                refused,
-                resent,
-                connects,
-                opened,
+                counts: shard.counts(),
             }
         };
         self.shared.shards.iter().map(status).collect()

@@ -159,7 +159,7 @@ impl RoutingState {
 
     /// Ends an entry that was not sent.
     pub(super) fn give_up(&self, entry: Entry, now_ns: u64) {
-        self.shards[entry.shard].stats.lost.fetch_add(1, Ordering::Relaxed);
+        self.shards[entry.shard].count(|counts| counts.lost += 1);
         entry.asker.complete(Err(LinkError::Down), now_ns);
     }
 
@@ -218,7 +218,7 @@ impl RoutingState {
                 }
                 None => {
                     is_lost = kind != redis::ErrorKind::Server(ServerErrorKind::TryAgain);
-                    shard.stats.refused.fetch_add(1, Ordering::Relaxed);
+                    shard.count(|counts| counts.refused += 1);
                     entry.asker.complete(Err(LinkError::Refused), now_ns);
                 }
             }

@@ -13,7 +13,7 @@ mod upkeep;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -209,7 +209,10 @@ impl Pipeline {
         let since = returns.then(|| shared.names.own(tag, SINCE));
         let (script, names) = (shared.connector.script(), &shared.names);
         let command = batch::command(script, names, tag, name, since, ops, shared.incarnation);
-        shard.stats.called(entries.iter().map(|entry| &entry.op));
+        shard.count(|counts| {
+            counts.calls += 1;
+            entries.iter().for_each(|entry| counts.asked(&entry.op));
+        });
         let batch = Batch::new(shard_id, entries, command, self.flushes, now_ns);
         self.send(self.number, Batch { record, asking, ..batch }, now_ns);
         Vec::new()
@@ -330,7 +333,7 @@ impl Pipeline {
             match answer {
                 OpAnswer::Reply(reply) => entry.asker.complete(Ok(reply), now_ns),
                 OpAnswer::Error(text) => {
-                    shard.stats.refused.fetch_add(1, Ordering::Relaxed);
+                    shard.count(|counts| counts.refused += 1);
                     match Condition::of_text(&text) {
                         Some(condition) => trouble = Some((condition, text)),
                         None => shared.complain(&shard.name, &text, now_ns),
@@ -350,7 +353,7 @@ impl Pipeline {
     fn refused(&mut self, batch: Batch, error: &RedisError, now_ns: u64) {
         let shared = Arc::clone(&self.shared);
         let (shard, count) = (batch.shard, batch.entries.len() as u64);
-        shared.shards[shard].stats.refused.fetch_add(count, Ordering::Relaxed);
+        shared.shards[shard].count(|counts| counts.refused += count);
         let text = error.to_string();
         match Condition::of(error) {
             Some(condition) => self.troubled(shard, condition, &text, now_ns),

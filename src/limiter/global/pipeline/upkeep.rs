@@ -4,7 +4,6 @@
 //! over a new connection.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use redis::Cmd;
 
@@ -164,7 +163,7 @@ impl Pipeline {
                 self.link.serial += 1;
                 (self.link.failures, self.link.misses, self.link.active_ns) = (0, 0, now_ns);
                 for shard in shared.shards_of(&self.node) {
-                    shared.shards[shard].stats.connects.fetch_add(1, Ordering::Relaxed);
+                    shared.shards[shard].count(|counts| counts.connects += 1);
                     shared.shards[shard].recovered(now_ns);
                 }
                 self.send_again(now_ns);
@@ -217,8 +216,7 @@ impl Pipeline {
     }
 
     pub(super) fn lose(&mut self, batch: Batch, now_ns: u64) {
-        let lost = batch.entries.len() as u64;
-        self.shared.shards[batch.shard].stats.lost.fetch_add(lost, Ordering::Relaxed);
+        self.shared.shards[batch.shard].count(|counts| counts.lost += batch.entries.len() as u64);
         batch.fail(LinkError::Lost, now_ns);
     }
 }
