@@ -181,10 +181,10 @@ pub(super) fn command<'o>(
 ) -> Cmd {
     let before = u8::from(record.is_some()) + u8::from(since.is_some());
     let call = wire::Call::new(ops, before, since.is_some(), incarnation);
-    let keys = call.keys().len() + usize::from(before);
-    let bytes = 64 + 40 * keys + call.plans().len() + call.operations().len();
+    let keys = call.keys.len() + usize::from(before);
+    let bytes = 64 + 40 * keys + call.plans.len() + call.operations.len();
     let mut command = Cmd::with_capacity(keys + 5, bytes);
-    command.arg("EVALSHA").arg(script.hash()).arg(keys);
+    command.arg("EVALSHA").arg(&script.hash).arg(keys);
     let number = record.as_ref().map_or(0, |(number, _)| *number);
     if let Some((_, name)) = &record {
         command.arg(name);
@@ -193,7 +193,7 @@ pub(super) fn command<'o>(
         command.arg(name);
     }
     let mut buffer = Vec::with_capacity(256);
-    for (key, plan) in call.keys() {
+    for (key, plan) in &call.keys {
         buffer.clear();
         names.write_key(&mut buffer, tag, plan, *key);
         command.arg(&buffer);
@@ -201,9 +201,9 @@ pub(super) fn command<'o>(
     buffer.clear();
     buffer.extend((number as f64).to_le_bytes());
     buffer.extend(RECORD_MS.to_le_bytes());
-    buffer.extend(call.plans());
+    buffer.extend(&call.plans);
     command.arg(&buffer);
-    command.arg(call.operations());
+    command.arg(&call.operations);
     command
 }
 

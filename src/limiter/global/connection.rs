@@ -31,7 +31,8 @@ pub(super) struct Connector {
     tls: Option<Arc<rustls::ClientConfig>>,
     /// Whether the topology is a cluster; otherwise a server that is a cluster node is refused.
     is_clustered: bool,
-    script: Arc<Script>,
+    /// The script that every connection loads.
+    pub(super) script: Arc<Script>,
     /// Servers whose ACL denies us `INFO`. They are not asked again, because each refusal is an entry in their ACL log.
     denied: Mutex<HashSet<String>>,
 }
@@ -44,6 +45,15 @@ pub(super) struct Connection {
     /// What the server says of itself.
     pub(super) about: Arc<ServerInfo>,
     _driver: Arc<Driver>,
+}
+
+/// Messages that a server pushes.
+pub(super) type Pushes = mpsc::UnboundedReceiver<PushInfo>;
+
+/// A channel that is listened to.
+pub(super) struct Subscription {
+    connection: Connection,
+    pushes: Pushes,
 }
 
 /// What a server says of itself.
@@ -148,7 +158,7 @@ impl Connector {
             if connection.about.is_clustered && !self.is_clustered {
                 return Err(ConnectError::Clustered);
             }
-            connection.call(redis::cmd("SCRIPT").arg("LOAD").arg(self.script.text())).await?;
+            connection.call(redis::cmd("SCRIPT").arg("LOAD").arg(&self.script.text)).await?;
             match connection.call(call).await {
                 Ok(reply) => probe.read(&reply).map_err(ConnectError::Probe)?,
                 // The probe's slot is on another node. Only a working node of a cluster answers that.
@@ -239,11 +249,6 @@ impl Connector {
     fn denied(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
         self.denied.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// The script that every connection loads.
-    pub(super) fn script(&self) -> &Script {
-        &self.script
-    }
 }
 
 impl Connection {
@@ -263,6 +268,33 @@ impl Connection {
         Ok(answer.map_err(|_| ConnectError::Timeout(CONNECT_WITHIN))??)
     }
 
+
+    /// Listens to a channel. `pushes` is where this connection's messages go.
+    pub(super) async fn subscribe(
+        &self,
+        channel: &str,
+        pushes: Pushes,
+    ) -> Result<Subscription, ConnectError> {
+        self.ask(redis::cmd("SUBSCRIBE").arg(channel)).await?;
+        Ok(Subscription { connection: self.clone(), pushes })
+    }
+}
+
+impl Subscription {
+    /// Waits for the next message, or for so long; whether one came. `None`: the connection is lost. A quiet server is asked
+    /// whether it is there, because one whose host is lost closes nothing.
+    pub(super) async fn next(&mut self, quiet: Duration) -> Option<bool> {
+        loop {
+            match tokio::time::timeout(quiet, self.pushes.recv()).await {
+                Ok(push) => match push?.kind {
+                    PushKind::Disconnection => return None,
+                    PushKind::Message => return Some(true),
+                    _ => {}
+                },
+                Err(_) => return self.connection.ask(&redis::cmd("PING")).await.is_ok().then_some(false),
+            }
+        }
+    }
     /// Sends a command with `ASKING`: this node of a cluster takes it although the slot is still moving to it.
     pub(super) async fn call_asking(&self, command: &Cmd) -> RedisResult<Value> {
         let mut pipeline = redis::Pipeline::with_capacity(2);

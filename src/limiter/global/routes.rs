@@ -173,7 +173,7 @@ impl RoutingState {
     /// The call that tests whether a shard can be used.
     pub(super) fn probe(&self, shard: Option<ShardId>) -> Cmd {
         let tag = shard.and_then(|shard| self.shards[shard].tag.as_deref());
-        self.probe.command(self.connector.script(), &self.names, tag, self.incarnation)
+        self.probe.command(&self.connector.script, &self.names, tag, self.incarnation)
     }
 
     /// A write that tests whether a connection is alive, cheaper than a probe.

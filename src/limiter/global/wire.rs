@@ -29,15 +29,18 @@ pub enum OpAnswer {
 pub(super) struct Call<'o> {
     /// The process that sends them; permits are counted by process.
     incarnation: u64,
-    keys: Vec<(Key, &'o Plan)>,
+    /// The keys, each once, with a plan that names it.
+    pub(super) keys: Vec<(Key, &'o Plan)>,
     known_keys: HashMap<(Key, &'o str, u8), u16>,
     known_plans: HashMap<*const Plan, u16>,
     /// The number of the key that says since when the server has its data; 0: the call has none.
     since: u8,
     /// How many keys the call has before these: its record.
     before: u16,
-    plans: Vec<u8>,
-    operations: Vec<u8>,
+    /// The plans, encoded as they follow the head of the first argument.
+    pub(super) plans: Vec<u8>,
+    /// The operations, encoded as the second argument.
+    pub(super) operations: Vec<u8>,
     /// The run being written: the index of its length in `operations`, and its kind.
     run: Option<(usize, u8)>,
 }
@@ -69,21 +72,6 @@ impl<'o> Call<'o> {
             }
         });
         call
-    }
-
-    /// The keys, each once, with a plan that names it.
-    pub(super) fn keys(&self) -> &[(Key, &'o Plan)] {
-        &self.keys
-    }
-
-    /// The plans, encoded as they follow the head of the first argument.
-    pub(super) fn plans(&self) -> &[u8] {
-        &self.plans
-    }
-
-    /// The operations, encoded as the second argument.
-    pub(super) fn operations(&self) -> &[u8] {
-        &self.operations
     }
 
     /// Writes an operation of one plain charge, or a peek at one, into a run, if its numbers fit a byte each. Most

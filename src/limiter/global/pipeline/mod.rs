@@ -207,7 +207,7 @@ impl Pipeline {
         // Not without a record, because a slot that moves may have its keys on two nodes.
         let returns = is_kept && ops.clone().any(|op| matches!(op, Op::Return { .. }));
         let since = returns.then(|| shared.names.own(tag, SINCE));
-        let (script, names) = (shared.connector.script(), &shared.names);
+        let (script, names) = (&shared.connector.script, &shared.names);
         let command = batch::command(script, names, tag, name, since, ops, shared.incarnation);
         shard.count(|counts| {
             counts.calls += 1;
@@ -235,7 +235,7 @@ impl Pipeline {
             {
                 // The server has lost the script (a restart, or `SCRIPT FLUSH`). It has not run, so it may be loaded
                 // and called again.
-                let load = redis::cmd("SCRIPT").arg("LOAD").arg(shared.connector.script().text()).to_owned();
+                let load = redis::cmd("SCRIPT").arg("LOAD").arg(&shared.connector.script.text).to_owned();
                 result = match connection.call(&load).await {
                     Ok(_) => call(&connection, &command, asking).await,
                     Err(error) => Err(error),
