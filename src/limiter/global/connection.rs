@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError, RedisResult,
-    Value,
+    AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError,
+    RedisResult, Value,
 };
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
@@ -174,19 +174,11 @@ impl Connector {
 
     /// A connection that has logged in and has not been proven by a write: for sentinels and for questions.
     pub(super) async fn plain(&self, server: &Server) -> Result<Connection, ConnectError> {
-        self.listening(server, None).await
+        self.connect(server, 0, None).await
     }
 
     /// The same; if `pushes` is given, messages that the server pushes go there (RESP3).
-    pub(super) async fn listening(
-        &self,
-        server: &Server,
-        pushes: Option<mpsc::UnboundedSender<PushInfo>>,
-    ) -> Result<Connection, ConnectError> {
-        self.connect(server, 0, pushes).await
-    }
-
-    async fn connect(
+    pub(super) async fn connect(
         &self,
         server: &Server,
         round: u32,
@@ -294,14 +286,6 @@ impl Subscription {
                 Err(_) => return self.connection.ask(&redis::cmd("PING")).await.is_ok().then_some(false),
             }
         }
-    }
-    /// Sends a command with `ASKING`: this node of a cluster takes it although the slot is still moving to it.
-    pub(super) async fn call_asking(&self, command: &Cmd) -> RedisResult<Value> {
-        let mut pipeline = redis::Pipeline::with_capacity(2);
-        pipeline.cmd("ASKING");
-        pipeline.add_command(command.clone());
-        let replies = self.redis.clone().send_packed_commands(&pipeline, 1, 1).await?;
-        replies.into_iter().next().unwrap_or(Value::Nil).extract_error()
     }
 }
 

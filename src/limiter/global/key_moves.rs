@@ -182,14 +182,8 @@ impl Moves {
 
     async fn connection(&self, shared: &RoutingState, shard: ShardId) -> Option<Connection> {
         let mut connections = self.connections.lock().await;
-        if let Some(connection) = connections.get(&shard) {
-            if connection.is_open() {
-                return Some(connection.clone());
-            }
-            connections.remove(&shard);
-        }
         let node = shared.nodes.load().get(shared.shards[shard].place()).cloned()?;
-        let connection = shared.connector.plain(node.fixed()?).await.ok()?;
+        let connection = shared.connector.again(connections.remove(&shard), node.fixed()?).await?;
         connections.insert(shard, connection.clone());
         Some(connection)
     }

@@ -186,13 +186,13 @@ pub(super) async fn open(
     pushes: Option<mpsc::UnboundedSender<PushInfo>>,
 ) -> Result<Connection, ConnectError> {
     let anonymous = Server { login: Login::default(), ..server.clone() };
-    if let Ok(connection) = connector.listening(&anonymous, pushes.clone()).await
+    if let Ok(connection) = connector.connect(&anonymous, 0, pushes.clone()).await
         && connection.ask(&redis::cmd("PING")).await.is_ok()
     {
         return Ok(connection);
     }
     let login = Login { db: 0, ..server.login.clone() };
-    connector.listening(&Server { login, ..server.clone() }, pushes).await
+    connector.connect(&Server { login, ..server.clone() }, 0, pushes).await
 }
 
 /// How long after one answer the other sentinels are waited for.
