@@ -7,6 +7,7 @@ use redis::Cmd;
 use tokio::task::AbortHandle;
 
 use base::clock;
+use limit::Key;
 use limit::lease_messages::{LinkError, Op, Reply};
 
 use super::link::Done;
@@ -62,6 +63,11 @@ impl Drop for Asker {
 }
 
 impl Entry {
+    /// Its first key, by which it has its pipeline.
+    pub(super) fn key(&self) -> Key {
+        wire::keys(&self.op).first().map_or_else(Key::default, |(key, _)| *key)
+    }
+
     /// Entries of equal kind may share a batch, and batches go out in this order: reports before questions, so that a
     /// question sees what was reported. A redirected entry goes in a batch of its own.
     pub(super) fn kind(&self) -> (ShardId, bool, bool) {

@@ -260,6 +260,14 @@ impl Connection {
         Ok(answer.map_err(|_| ConnectError::Timeout(CONNECT_WITHIN))??)
     }
 
+    /// Sends a command with `ASKING`: this node of a cluster takes it although the slot is still moving to it.
+    pub(super) async fn call_asking(&self, command: &Cmd) -> RedisResult<Value> {
+        let mut pipeline = redis::Pipeline::with_capacity(2);
+        pipeline.cmd("ASKING");
+        pipeline.add_command(command.clone());
+        let replies = self.redis.clone().send_packed_commands(&pipeline, 1, 1).await?;
+        replies.into_iter().next().unwrap_or(Value::Nil).extract_error()
+    }
 
     /// Listens to a channel. `pushes` is where this connection's messages go.
     pub(super) async fn subscribe(
@@ -295,7 +303,9 @@ async fn tcp(server: &Server, round: u32) -> io::Result<TcpStream> {
         tokio::net::lookup_host((server.host.as_str(), server.port)).await?.collect();
     let first = round as usize % addresses.len().max(1);
     addresses.rotate_left(first);
-    let tcp = first_of(addresses).await?;
+    let tcp = first_of(addresses.into_iter().map(TcpStream::connect)).await;
+    let unknown = || io::Error::new(io::ErrorKind::NotFound, "the name of the server does not resolve");
+    let tcp = tcp.ok_or_else(unknown)??;
     tcp.set_nodelay(true)?;
     let socket = socket2::SockRef::from(&tcp);
     let keepalive =
@@ -305,21 +315,25 @@ async fn tcp(server: &Server, round: u32) -> io::Result<TcpStream> {
     Ok(tcp)
 }
 
-/// The first address that accepts a connection. Each is tried as soon as the one before has failed or has been silent
+/// The first attempt that succeeds, or the last that failed. Each begins as soon as the one before has failed or has been silent
 /// for [`ATTEMPTS_APART`] (RFC 8305, section 5).
-async fn first_of(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name of the server does not resolve");
-    let (mut next, mut attempts) = (addresses.into_iter().peekable(), JoinSet::new());
+pub(super) async fn first_of<T, E, F>(attempts: impl Iterator<Item = F>) -> Option<Result<T, E>>
+where
+    F: Future<Output = Result<T, E>> + Send + 'static,
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    let (mut next, mut begun, mut last) = (attempts.peekable(), JoinSet::new(), None);
     loop {
         match next.next() {
-            Some(address) => drop(attempts.spawn(TcpStream::connect(address))),
-            None if attempts.is_empty() => return Err(last),
+            Some(attempt) => drop(begun.spawn(attempt)),
+            None if begun.is_empty() => return last,
             None => {}
         }
         tokio::select! {
-            Some(Ok(ended)) = attempts.join_next() => match ended {
-                Ok(tcp) => return Ok(tcp),
-                Err(error) => last = error,
+            Some(Ok(ended)) = begun.join_next() => match ended {
+                Ok(_) => return Some(ended),
+                Err(_) => last = Some(ended),
             },
             () = tokio::time::sleep(ATTEMPTS_APART), if next.peek().is_some() => {}
             else => {}
@@ -424,7 +438,7 @@ const MAY_ASK: &str =
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_millis(300);
 /// How long its TLS handshake may, so that it and not the whole is said to be what nobody answered.
 const HANDSHAKE_WITHIN: Duration = Duration::from_millis(200);
-/// How long one address may be silent before the next is tried as well.
+/// How long one attempt may be silent before the next is made as well.
 const ATTEMPTS_APART: Duration = Duration::from_millis(50);
 /// The kernel probes an idle connection this often, and closes it after three probes without an answer.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -451,12 +465,14 @@ mod tests {
             while tokio::time::timeout(ATTEMPTS_APART, queued.join_next()).await.is_ok() {}
             let live = tokio::net::TcpListener::bind(any).await.expect("loopback has a free port");
             let addr = live.local_addr().expect("it is bound");
-            let connected = tokio::time::timeout(CONNECT_WITHIN * 3, first_of(vec![deaf, addr])).await;
-            let tcp = connected.expect("within a connection's time").expect("one of them answers");
+            let connect = |addresses: Vec<_>| first_of(addresses.into_iter().map(TcpStream::connect));
+            let connected = tokio::time::timeout(CONNECT_WITHIN * 3, connect(vec![deaf, addr])).await;
+            let connected = connected.expect("within a connection's time").expect("there are two");
+            let tcp = connected.expect("one of them answers");
             assert_eq!(tcp.peer_addr().ok(), Some(addr));
             drop(live);
-            assert!(first_of(vec![addr]).await.is_err());
-            assert!(first_of(Vec::new()).await.is_err());
+            assert!(connect(vec![addr]).await.is_some_and(|refused| refused.is_err()));
+            assert!(connect(Vec::<SocketAddr>::new()).await.is_none());
         });
     }
 }

@@ -34,7 +34,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -56,8 +55,7 @@ pub use hints::{HintSender, Hints};
 use key_moves::Moves;
 use link::{Done, Link};
 use membership::{Membership, Nodes};
-use node::{Locator, Node};
-use pipeline::Pipeline;
+use node::Locator;
 use readings::Readings;
 use ring::Ring;
 use routes::{Route, RoutingState};
@@ -79,7 +77,7 @@ pub struct Global {
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// The state of one shard, and its counters since the start.
+/// The state of one shard, and what was counted of it since the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The server's address, or in a cluster `cluster {tag}`.
@@ -152,21 +150,10 @@ impl Global {
         let shared =
             RoutingState::new(config.deadline, incarnation, &config.prefix, connector, shards, route);
         let shared = Arc::new(shared);
-        let (stop, _) = watch::channel(false);
+        let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        let mut nodes = Vec::new();
-        let mut pipelines = Vec::new();
-        for (id, (name, locator)) in (0..).map(NodeId::new).zip(locators) {
-            let (node, queues) = Node::new(id, name, locator, config.connections);
-            let node = Arc::new(node);
-            pipelines.extend(queues.into_iter().enumerate().map(|(pipeline, queue)| {
-                Pipeline::new(Arc::clone(&shared), Arc::clone(&node), pipeline, queue)
-            }));
-            nodes.push(node);
-        }
-        shared.nodes.store(Arc::new(nodes.into()));
-        for pipeline in pipelines {
-            tasks.spawn(pipeline.run(stop.subscribe()));
+        for named in locators {
+            pipeline::start(&shared, named, config.connections, &stopped, &mut tasks);
         }
         if let Topology::Cluster(seeds) = &config.topology {
             let slot_map = SlotMap {

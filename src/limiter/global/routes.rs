@@ -2,7 +2,6 @@
 //!
 //! Finding the queue of a key takes no lock: a shard's node is one atomic number, and the list of nodes is replaced whole.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,7 +23,6 @@ use super::node::Node;
 use super::probe::Probe;
 use super::ring::Ring;
 use super::shard::{NodeId, Shard, ShardId, clipped};
-use super::wire;
 
 /// The state that all pipelines of the process share.
 pub(super) struct RoutingState {
@@ -124,36 +122,27 @@ impl RoutingState {
     }
 
     fn post_to(&self, node: NodeId, entry: Entry, key: Key, now_ns: u64) {
-        let nodes = self.nodes.load();
-        let refused = match nodes.get(node).map(|node| node.pipeline(key)) {
-            Some(pipeline) => match pipeline.try_send(QueueItem::Entry(entry)) {
-                Ok(()) => return,
-                Err(
-                    TrySendError::Full(QueueItem::Entry(entry))
-                    | TrySendError::Closed(QueueItem::Entry(entry)),
-                ) => entry,
-                Err(_) => return,
-            },
-            None => entry,
-        };
-        self.give_up(refused, now_ns);
+        if let Some(QueueItem::Entry(entry)) = self.queue(node, key, QueueItem::Entry(entry)) {
+            self.give_up(entry, now_ns);
+        }
+    }
+
+    /// Puts an item into the queue of the key's pipeline. Returns it if no node is known or the queue is full.
+    fn queue(&self, node: NodeId, key: Key, item: QueueItem) -> Option<QueueItem> {
+        match self.nodes.load().get(node) {
+            Some(node) => node.pipeline(key).try_send(item).err().map(TrySendError::into_inner),
+            None => Some(item),
+        }
     }
 
     /// Hands a batch that was sent before to the node that has its shard now. Returns it if no node is known or its
     /// queue is full.
     pub(super) fn hand_over(&self, batch: Box<Batch>) -> Option<Box<Batch>> {
-        let nodes = self.nodes.load();
-        let key = batch
-            .entries
-            .first()
-            .and_then(|entry| Some(wire::keys(&entry.op).first()?.0))
-            .unwrap_or_default();
-        let Some(node) = nodes.get(self.shards[batch.shard].place()) else { return Some(batch) };
-        match node.pipeline(key).try_send(QueueItem::Batch(batch)) {
-            Err(
-                TrySendError::Full(QueueItem::Batch(batch)) | TrySendError::Closed(QueueItem::Batch(batch)),
-            ) => Some(batch),
-            Ok(()) | Err(_) => None,
+        let key = batch.entries.first().map_or_else(Key::default, Entry::key);
+        let node = self.shards[batch.shard].place();
+        match self.queue(node, key, QueueItem::Batch(batch)) {
+            Some(QueueItem::Batch(batch)) => Some(batch),
+            _ => None,
         }
     }
 
@@ -213,7 +202,7 @@ impl RoutingState {
             (entry.asking, entry.is_moving) = (is_asked, !is_moved);
             match node.filter(|_| entry.moves <= MOVES_MAX) {
                 Some(node) => {
-                    let key = wire::keys(&entry.op).first().map_or_else(Key::default, |(key, _)| *key);
+                    let key = entry.key();
                     self.post_to(node, entry, key, now_ns);
                 }
                 None => {

@@ -30,9 +30,9 @@ use super::batch::{self, Batch, Entry, OPERATIONS_MAX, QueueItem, Record};
 use super::condition::{Condition, is_elsewhere};
 use super::connection::Connection;
 use super::name::SINCE;
-use super::node::Node;
+use super::node::{Locator, Node};
 use super::routes::RoutingState;
-use super::shard::ShardId;
+use super::shard::{NodeId, ShardId};
 use super::wire::{self, OpAnswer};
 use connection_state::{ConnectionState, REPLACE_NS};
 
@@ -59,6 +59,27 @@ pub(super) struct Pipeline {
     random: Random,
 }
 
+/// Adds a node, and runs the pipelines to it until `stop` is set.
+pub(super) fn start(
+    shared: &Arc<RoutingState>,
+    (name, locator): (String, Locator),
+    connections: usize,
+    stop: &watch::Receiver<bool>,
+    pipelines: &mut JoinSet<()>,
+) -> NodeId {
+    let mut nodes = shared.nodes.load().to_vec();
+    let id = NodeId::new(nodes.len());
+    let (node, queues) = Node::new(id, name, locator, connections);
+    let node = Arc::new(node);
+    nodes.push(Arc::clone(&node));
+    shared.nodes.store(Arc::new(nodes.into()));
+    for (index, queue) in queues.into_iter().enumerate() {
+        let pipeline = Pipeline::new(Arc::clone(shared), Arc::clone(&node), index, queue);
+        pipelines.spawn(pipeline.run(stop.clone()));
+    }
+    id
+}
+
 struct CallResult {
     number: u64,
     serial: u64,
@@ -67,7 +88,7 @@ struct CallResult {
 
 impl Pipeline {
     /// The `index`th pipeline of a node.
-    pub(super) fn new(
+    fn new(
         shared: Arc<RoutingState>,
         node: Arc<Node>,
         index: usize,
@@ -94,7 +115,7 @@ impl Pipeline {
     }
 
     /// Runs until `stop` is set and every answer has come, but not longer than [`STOP_NS`] after it.
-    pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+    async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stop_ns = None;
