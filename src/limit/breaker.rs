@@ -130,7 +130,6 @@ impl Breaker {
         second.failures = second.failures.saturating_add(failures);
     }
 
-    /// Calls and failures of the last ten seconds.
     fn last_seconds(&self, now_ns: u64) -> (u64, u64) {
         let oldest = (now_ns / SECOND_NS).saturating_sub(SECONDS as u64 - 1);
         let recent = self.seconds.iter().filter(|second| second.number >= oldest);

@@ -27,7 +27,6 @@ impl Counter {
         Counter { place, count: self.count.saturating_sub(limit_of(quota).saturating_mul(ended)) }
     }
 
-    /// Which window it counts in.
     pub(super) fn window(self, quota: &Quota) -> u64 {
         quota.calendar().map_or(self.place, |_| quota.window_at(self.place))
     }
@@ -110,7 +109,6 @@ fn place_at(quota: &Quota, now_ns: u64) -> u64 {
     quota.calendar().map_or_else(|| quota.window_at(now_ns), |_| now_ns)
 }
 
-/// The most units a window holds.
 fn limit_of(quota: &Quota) -> u64 {
     quota.limit().get()
 }

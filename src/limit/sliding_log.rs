@@ -16,7 +16,6 @@ use super::{Answer, Outcome, Quota};
 /// The log of one key: the time of each unit that still counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// When each unit was taken, nanoseconds, the oldest first.
     times_ns: VecDeque<u64>,
 }
 

@@ -18,9 +18,7 @@ use super::{Answer, Outcome, Quota};
 pub(super) struct Pair {
     /// Number of the current window, 40 bits.
     index: u64,
-    /// Units spent in the window before it.
     previous: u64,
-    /// Units spent in it.
     current: u64,
 }
 
@@ -109,7 +107,6 @@ impl Pair {
         Pair { index: index_of(quota, now_ns), previous: 0, current }
     }
 
-    /// Nanoseconds since the current window began.
     fn elapsed_ns(self, quota: &Quota, now_ns: u64) -> u64 {
         if index_of(quota, now_ns) < self.index { 0 } else { now_ns % quota.period_ns() }
     }
@@ -160,7 +157,6 @@ fn index_of(quota: &Quota, now_ns: u64) -> u64 {
     (now_ns / quota.period_ns()) & INDEX_MASK
 }
 
-/// The most units two windows hold.
 fn limit_of(quota: &Quota) -> u64 {
     quota.limit().get().min(COUNT_MAX)
 }

@@ -127,7 +127,6 @@ impl Decision {
         }
     }
 
-    /// Notes who decided the charge of this index.
     pub(crate) fn note_elsewhere(&mut self, index: usize, elsewhere: RemoteDecider) {
         self.elsewhere.push((u16::try_from(index).unwrap_or(u16::MAX), elsewhere));
     }
@@ -158,7 +157,6 @@ impl Decision {
 }
 
 impl Decision {
-    /// Forgets what was decided before.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.outcomes.clear();
@@ -213,7 +211,6 @@ impl Decision {
         }
     }
 
-    /// Chooses `binding`.
     pub(crate) fn bind(&mut self, charges: &[Charge]) {
         self.binding = self.bound(charges, !self.is_admitted(), |charge| !charge.shadow);
     }

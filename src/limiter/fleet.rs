@@ -22,7 +22,6 @@ pub struct Fleet {
     /// The hash state that keys of client addresses start from.
     addresses: SipHasher13,
     pub(super) lease_bytes: usize,
-    /// Whether any policy has penalties.
     pub(super) has_penalties: AtomicBool,
 }
 

@@ -12,7 +12,6 @@ pub(super) struct MostlyEmpty<T> {
     held: Mutex<T>,
 }
 
-/// Something that holds so many.
 pub(super) trait Holds {
     fn count(&self) -> usize;
 }
@@ -36,7 +35,6 @@ impl<T: Holds> MostlyEmpty<T> {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Looks at it or changes it.
     pub(super) fn with<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut held);

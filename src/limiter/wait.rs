@@ -40,7 +40,6 @@ pub(super) enum EarlyDecision {
 #[derive(Clone, Debug)]
 pub(super) struct Waiter {
     pub(super) wait: Arc<Wait>,
-    /// Index of its charge.
     pub(super) index: usize,
     pub(super) charge: Charge,
 }
@@ -64,7 +63,6 @@ struct State {
     answers: SmallVec<[ChargeOutcome; 4]>,
     /// How many charges have no answer yet.
     open: usize,
-    /// The request no longer waits.
     over: bool,
     /// How each charge without an answer was decided; empty until `tell_fates`.
     fates: SmallVec<[EarlyDecision; 4]>,
@@ -120,12 +118,10 @@ impl Wait {
         Attempt::Resolved
     }
 
-    /// Whether every charge has its answer.
     pub(super) fn is_resolved(&self) -> bool {
         self.state().open == 0
     }
 
-    /// Whether the request no longer waits.
     pub(super) fn is_over(&self) -> bool {
         self.state().over
     }

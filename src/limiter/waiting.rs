@@ -49,7 +49,6 @@ impl Waiting {
         Duration::from_nanos(until_ns.max().unwrap_or(0).saturating_sub(now_ns))
     }
 
-    /// The keys that Redis is asked about.
     fn asked_keys(&self) -> impl Iterator<Item = Key> {
         let asked = self.charges.iter().zip(&self.states).filter(|(_, state)| **state == ChargeState::Asked);
         asked.map(|(charge, _)| charge.key)

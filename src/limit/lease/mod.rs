@@ -188,7 +188,6 @@ impl Lease {
         (since_ns as f64 * self.0.rate() * (UNIT as f64 / 1e9)) as i64
     }
 
-    /// Answers a request whose cost is not held.
     #[cold]
     fn without(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> LeaseAnswer {
         let (end_ns, deny_until_ns) = (self.0.end_ns(), self.0.deny_until_ns());
@@ -525,7 +524,6 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// One unit in a balance.
 const UNIT: i64 = 1 << 20;
 const UNITS_MAX: u64 = 1 << 40;
 /// The shortest time without requests that counts as a pause.

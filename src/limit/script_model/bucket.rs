@@ -8,7 +8,6 @@ use crate::lease_messages::{Grant, LentWindow};
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Record {
     at_us: f64,
-    /// Units left.
     level: f64,
     /// Sum of the rates granted in this epoch, units a second.
     promised: f64,
@@ -36,7 +35,6 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The bytes that the script stores.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let floats = [self.promised, self.wanted, self.wanted_before, self.out, self.out_before];
         let nodes = [self.nodes, self.nodes_before];
@@ -374,7 +372,6 @@ struct Node {
     share: f64,
     rate: f64,
     is_first: bool,
-    /// Time left of the epoch.
     left_s: f64,
     /// The bucket has not refused since it was full, and its nodes are few: so none may hold what the others will need.
     is_divided: bool,
@@ -479,7 +476,6 @@ fn is_tight(s: &Record, r: &RenewalNumbers) -> bool {
     is_over && !r.ahead && per_epoch(r) <= TIGHT_UNITS && per_epoch(r) * 8.0 >= r.burst
 }
 
-/// Units that refill in an epoch.
 fn per_epoch(r: &RenewalNumbers) -> f64 {
     r.refill * (r.epoch_us / 1e6)
 }

@@ -110,7 +110,6 @@ impl RenewalNumbers {
         }
     }
 
-    /// The number of the window of a time.
     fn window_at(&self, period_us: f64, at_us: f64) -> f64 {
         let Some((first, starts_us)) = self.edges else { return (at_us / period_us).floor() };
         let last = starts_us.len() - 1;
@@ -120,7 +119,6 @@ impl RenewalNumbers {
         first + place as f64 + beyond
     }
 
-    /// When the window of a number begins.
     fn window_start_us(&self, period_us: f64, index: f64) -> f64 {
         let Some((first, starts_us)) = self.edges else { return index * period_us };
         let near = (index - first).clamp(0.0, (starts_us.len() - 1) as f64);

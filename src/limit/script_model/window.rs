@@ -5,7 +5,6 @@ use super::{DAY_US, float, is_calendar, is_count, is_plan, ns, pack, share_of, u
 use super::{LENT_EPOCHS, LENT_SHARE, RenewalNumbers};
 use crate::lease_messages::{Grant, LentWindow};
 
-/// The record that Redis keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Record {
     at_us: f64,
@@ -19,7 +18,6 @@ pub(super) struct Record {
     /// Units granted in this epoch, and in the last.
     out: f64,
     out_before: f64,
-    /// Time since the epoch began.
     since_us: f64,
     /// How many nodes reported in this epoch, and in the last.
     nodes: f64,
@@ -29,7 +27,6 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The bytes that the script stores.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let doubles = [self.at_us, self.current, self.previous];
         let floats = [self.wanted, self.wanted_before, self.out, self.out_before];
@@ -41,7 +38,6 @@ impl Record {
         Record { at_us: now_us, previous: r.edges.map_or(0.0, |_| now_us), ..Record::default() }
     }
 
-    /// Whether a script may have written it.
     fn is_sound(&self, r: &RenewalNumbers) -> bool {
         let counts = [self.at_us, self.current, self.previous, self.wanted, self.wanted_before];
         let [limit, period_ns] = self.plan;

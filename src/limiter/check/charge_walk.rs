@@ -17,7 +17,6 @@ use crate::waiting::Waiting;
 use limit::{Algorithm, Charge, Outcome};
 use metrics::DecidingTier;
 
-/// The charges of one request while they are decided.
 pub(crate) struct ChargeWalk<'w> {
     pub(crate) limiter: &'w Arc<Limiter>,
     pub(crate) charges: &'w [Charge],

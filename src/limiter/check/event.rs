@@ -53,7 +53,6 @@ impl Event {
         self.add(Count { policy, part, decision, tier: DecidingTier::Local });
     }
 
-    /// Adds the policies that exempt one part.
     pub(crate) fn exempt(&mut self, exempting: &[PolicyId], part: u16) {
         exempting.iter().for_each(|policy| self.decide(*policy, part, PolicyDecision::Exempt));
     }

@@ -365,7 +365,6 @@ impl Check<'_> {
     }
 }
 
-/// The first charge of the policy that a memory is of.
 fn first_charge<'c>(charges: &'c [Charge], memory: &Charge) -> Option<&'c Charge> {
     charges.iter().find(|charge| charge.policy == memory.policy)
 }

@@ -28,7 +28,6 @@ pub struct Recall {
     deadline: Duration,
 }
 
-/// Whether this node remembers the request.
 pub(super) fn is_remembered(table: &Table, memory: &Charge, now_ns: u64) -> bool {
     memory.plan.is_none() && table.is_remembered(memory, now_ns)
 }
@@ -88,12 +87,10 @@ impl Recall {
         Some(Recall { wait, deadline })
     }
 
-    /// How long a request waits for it.
     pub(crate) fn deadline(&self) -> Duration {
         self.deadline
     }
 
-    /// Done when Redis has answered everything.
     pub(crate) fn resolved(&self) -> impl Future<Output = ()> {
         WaitResolution(&self.wait)
     }

@@ -31,7 +31,6 @@ struct LateGrant {
     charge: Charge,
     /// When Redis took it, microseconds of its clock.
     taken_us: u64,
-    /// When that was heard, nanoseconds.
     since_ns: u64,
 }
 
@@ -76,7 +75,6 @@ impl Advances {
         sum <= part
     }
 
-    /// Units admitted about which Redis has not answered.
     pub(crate) fn unanswered(&self, key: Key) -> u64 {
         self.0.of(key).get(&key).map_or(0, |advance| advance.unanswered)
     }

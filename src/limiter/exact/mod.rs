@@ -283,7 +283,6 @@ impl Exact {
         self.resolve_one(wait, (index, charge), (late, now_ns), note);
     }
 
-    /// Resolves every charge of a question alike.
     fn resolve_all(&self, question: &Question, (state, late): (ChargeState, LateAnswer), now_ns: u64) {
         for which in question.charges() {
             self.resolve_one(&question.wait, which, (late, now_ns), || unheard(state));
@@ -457,7 +456,6 @@ impl Exact {
     }
 }
 
-/// In how many nanoseconds an empty window is full.
 fn refill_ns(quota: &Quota) -> u64 {
     let period_ns = quota.period_ns().get();
     match quota.algorithm() {

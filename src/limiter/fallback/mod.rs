@@ -132,7 +132,6 @@ impl Fallback {
         }
     }
 
-    /// Spends this node's share of a window in its own table.
     fn take_share(&self, charge: &Charge, now_ns: u64) -> ChargeOutcome {
         if self.fleet.spenders(charge) == 0 {
             return (ChargeState::Refused, others_spend(charge));
@@ -146,12 +145,10 @@ impl Fallback {
         Charge { quota: self.fleet.share_of(charge), ..*charge }
     }
 
-    /// Refunds to this node's table what was taken under its share of the quota.
     pub(crate) fn refund_share(&self, charge: &Charge, place: StateLocation, taken_ns: u64) {
         self.table.give_back(&self.share_of(charge), place, taken_ns);
     }
 
-    /// Debits this node's share of a window.
     pub(crate) fn debit_share(&self, charge: &Charge, place: StateLocation, now_ns: u64) {
         self.table.debit(&self.share_of(charge), place, now_ns);
     }
@@ -187,7 +184,6 @@ impl Fallback {
         }
     }
 
-    /// What the coarse limit of `when-redis-down = "allow"` would say.
     pub(crate) fn peek_coarse(
         &self,
         plan: &Plan,
@@ -241,7 +237,6 @@ fn others_spend(charge: &Charge) -> Outcome {
     Outcome::new(Answer::Later { retry_after_ns }, 0, retry_after_ns)
 }
 
-/// What a client is told because Redis is down.
 fn down() -> Outcome {
     Outcome::new(Answer::Later { retry_after_ns: DOWN_RETRY_NS }, 0, 0)
 }

@@ -41,7 +41,6 @@ impl Fallback {
         self.fleet.link.send(op, Box::new(done));
     }
 
-    /// Sends what waits for shards that answer.
     pub(crate) fn send_unsent(self: &Arc<Self>, now_ns: u64) {
         if self.unsent.is_empty() {
             return;

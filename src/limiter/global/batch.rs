@@ -20,7 +20,6 @@ use super::wire;
 pub(super) struct Entry {
     pub(super) op: Op,
     pub(super) asker: Asker,
-    /// The shard its keys are on.
     pub(super) shard: ShardId,
     /// When `Global::send` was called, nanoseconds.
     pub(super) asked_ns: u64,
@@ -32,7 +31,6 @@ pub(super) struct Entry {
     pub(super) is_moving: bool,
 }
 
-/// An item in the queue of a pipeline.
 pub(super) enum QueueItem {
     Entry(Entry),
     /// A batch that another pipeline has sent and got no answer to; its shard has moved to this pipeline's node.
@@ -118,17 +116,13 @@ pub(super) struct Batch {
     pub(super) command: Arc<Cmd>,
     /// The record it is remembered in; `None` if it is sent only once.
     pub(super) record: Option<Record>,
-    /// Its node is to take it although the slot is only on its way there.
     pub(super) asking: bool,
-    /// When it was first sent, nanoseconds.
     pub(super) first_ns: u64,
-    /// When it was last sent, nanoseconds.
     pub(super) sent_ns: u64,
     /// It is not sent again before this, nanoseconds.
     pub(super) rests_until_ns: u64,
     /// Number of the pipeline's connection it was last sent over; 0 before the first.
     pub(super) serial: u64,
-    /// Number of the flush it was part of.
     pub(super) flush: u64,
     /// Aborts the task that waits for its reply.
     pub(super) call: Option<AbortHandle>,
@@ -141,7 +135,6 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// A batch that was not sent yet.
     pub(super) fn new(shard: ShardId, entries: Vec<Entry>, command: Cmd, flush: u64, now_ns: u64) -> Batch {
         Batch {
             shard,
@@ -166,7 +159,6 @@ impl Batch {
         self.first_ns.saturating_add(if self.record.is_some() { KEPT_NS } else { LOST_NS })
     }
 
-    /// Ends it without an answer.
     pub(super) fn fail(self, why: LinkError, now_ns: u64) {
         for entry in self.entries {
             entry.asker.complete(Err(why), now_ns);

@@ -28,7 +28,6 @@ pub(super) struct SlotMap {
     pub(super) shared: Arc<RoutingState>,
     /// The configured servers: the map is asked for there at first, and all nodes take the same login.
     pub(super) seeds: Vec<Server>,
-    /// Connections to each node.
     pub(super) connections: usize,
     pub(super) stop: watch::Receiver<bool>,
     /// Nodes without slots to which calls were redirected, and until when they stay connected, nanoseconds.
@@ -126,7 +125,6 @@ impl SlotMap {
     }
 }
 
-/// Asks one server for its map.
 async fn map_of(connector: Arc<Connector>, server: Server) -> Result<Vec<Range>, ConnectError> {
     let slots = connector.plain(&server).await?.ask(redis::cmd("CLUSTER").arg("SLOTS")).await?;
     let ranges = ranges(&slots, &server).filter(|ranges| !ranges.is_empty());

@@ -31,7 +31,6 @@ pub(super) struct Connector {
     tls: Option<Arc<rustls::ClientConfig>>,
     /// Whether the topology is a cluster; otherwise a server that is a cluster node is refused.
     is_clustered: bool,
-    /// The script that every connection loads.
     pub(super) script: Arc<Script>,
     /// Servers whose ACL denies us `INFO`. They are not asked again, because each refusal is an entry in their ACL log.
     denied: Mutex<HashSet<String>>,
@@ -42,15 +41,12 @@ pub(super) struct Connector {
 pub(super) struct Connection {
     redis: MultiplexedConnection,
     pub(super) server: Server,
-    /// What the server says of itself.
     pub(super) about: Arc<ServerInfo>,
     _driver: Arc<Driver>,
 }
 
-/// Messages that a server pushes.
 pub(super) type Pushes = mpsc::UnboundedReceiver<PushInfo>;
 
-/// A channel that is listened to.
 pub(super) struct Subscription {
     connection: Connection,
     pushes: Pushes,
@@ -63,7 +59,6 @@ pub(super) struct ServerInfo {
     pub(super) version: String,
     /// Its `maxmemory-policy` if that evicts keys.
     pub(super) eviction: Option<String>,
-    /// It is a node of a cluster.
     pub(super) is_clustered: bool,
 }
 
@@ -100,7 +95,6 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// The state of the server that this error shows.
     pub(super) fn condition(&self) -> Condition {
         match self {
             ConnectError::Redis(error) => Condition::of(error).unwrap_or(Condition::Failing),
@@ -244,7 +238,6 @@ impl Connector {
 }
 
 impl Connection {
-    /// Whether it has not ended yet.
     pub(super) fn is_open(&self) -> bool {
         !self._driver.0.is_finished()
     }

@@ -71,7 +71,6 @@ impl Moves {
         }
     }
 
-    /// Whether the servers have been asked for the earlier ring.
     pub(super) fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Relaxed)
     }
@@ -146,7 +145,6 @@ impl Moves {
         wire::keys(&entry.op).into_iter().filter_map(leaving).collect()
     }
 
-    /// Moves all keys of an operation.
     async fn bring_all(&self, shared: &RoutingState, keys: Vec<MovedKey>) {
         for MovedKey { key, name, from } in keys {
             let bring = self.bring(shared, from, shared.shard(key), &name);

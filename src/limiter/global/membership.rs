@@ -23,7 +23,6 @@ use super::shard::ShardId;
 /// Reports this node to Redis, and reads how many there are.
 pub(super) struct Membership {
     shared: Arc<RoutingState>,
-    /// The nodes, where requests read them.
     fleet: Arc<Nodes>,
     counts: Counts,
     places: Vec<MembershipShard>,
@@ -57,13 +56,11 @@ impl Nodes {
     }
 }
 
-/// One shard on which nodes are counted.
 struct MembershipShard {
     shard: ShardId,
     connection: Option<Connection>,
 }
 
-/// A shard's answer to the report.
 enum ReportAnswer {
     Nodes(Vec<u64>),
     /// It answers with an error, such as a missing right.

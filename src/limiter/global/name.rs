@@ -25,7 +25,6 @@ impl Names {
         Names { prefix: prefix.to_owned() }
     }
 
-    /// Appends the name of a limit's key.
     pub(super) fn write_key(&self, out: &mut Vec<u8>, tag: Option<&str>, plan: &Plan, key: Key) {
         self.begin(out, tag);
         let policy = &*plan.policy;

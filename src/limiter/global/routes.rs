@@ -48,9 +48,7 @@ pub(super) struct RoutingState {
     repairs: Mutex<(u64, u64)>,
 }
 
-/// From a key to its shard.
 pub(super) enum Route {
-    /// All keys are on one shard.
     One,
     /// By the ring, except that the key of a dedicated shard carries the shard's number in its lowest byte.
     Ring { ring: Ring, has_dedicated: bool, shared: usize },
@@ -83,7 +81,6 @@ impl RoutingState {
         }
     }
 
-    /// How long a request waits for an answer of the shard with this id, nanoseconds.
     #[inline]
     pub(super) fn deadline_ns(&self, shard: ShardId) -> u64 {
         self.deadline_of(&self.shards[shard])
@@ -109,7 +106,6 @@ impl RoutingState {
         ShardId::new(index)
     }
 
-    /// Whether a shard is dedicated to certain tenants.
     pub(super) fn is_dedicated(&self, shard: ShardId) -> bool {
         matches!(&self.route, Route::Ring { shared, .. } if shard.index() >= *shared)
     }
@@ -146,13 +142,11 @@ impl RoutingState {
         }
     }
 
-    /// Ends an entry that was not sent.
     pub(super) fn give_up(&self, entry: Entry, now_ns: u64) {
         self.shards[entry.shard].count(|counts| counts.lost += 1);
         entry.asker.complete(Err(LinkError::Down), now_ns);
     }
 
-    /// The shards that are on a node.
     pub(super) fn shards_of(&self, node: &Node) -> impl Iterator<Item = ShardId> + use<> {
         let found: Vec<ShardId> =
             self.shards.ids().filter(|shard| self.shards[*shard].place() == node.id).collect();
@@ -173,7 +167,6 @@ impl RoutingState {
         command
     }
 
-    /// The node at an address.
     pub(super) fn node_at(&self, host: &str, port: u16) -> Option<NodeId> {
         let is_there = |node: &&Arc<Node>| node.fixed().is_some_and(|it| it.host == host && it.port == port);
         self.nodes.load().iter().find(is_there).map(|node| node.id)

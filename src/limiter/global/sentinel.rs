@@ -17,7 +17,6 @@ use tokio::time::Instant;
 use super::config::{Login, Server};
 use super::connection::{ConnectError, Connection, Connector};
 
-/// The sentinels of one primary.
 pub(super) struct Sentinels {
     /// The name of the primary in the sentinels' configuration.
     pub(super) master: Arc<str>,
@@ -154,7 +153,6 @@ async fn named(connector: &Connector, server: &Server, master: &str) -> Result<A
     })
 }
 
-/// Asks one sentinel for the replicas.
 async fn replicas(connector: &Connector, server: &Server, master: &str) -> Option<Vec<Address>> {
     let connection = open(connector, server, None).await.ok()?;
     let question = redis::cmd("SENTINEL").arg("REPLICAS").arg(master).to_owned();

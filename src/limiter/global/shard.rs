@@ -95,11 +95,9 @@ impl Counts {
     }
 }
 
-/// A change of a shard's condition, for the log.
 pub(super) struct Change {
     pub(super) before: Condition,
     pub(super) now: Condition,
-    /// The server's error.
     pub(super) why: String,
     /// How often in a row this trouble has come back.
     pub(super) relapses: u32,
@@ -110,7 +108,6 @@ struct Breakers {
     quick: Breaker,
     random: Random,
     round_trip: RoundTrip,
-    /// How long calls took, all of them.
     call_durations: Histogram,
     relapses: RepeatedFailures,
     condition: Condition,
@@ -140,7 +137,6 @@ struct RepeatedFailures {
 #[derive(Default)]
 struct LoggedChange {
     condition: Condition,
-    /// When it was logged, nanoseconds.
     at_ns: u64,
     /// The error behind the present condition.
     why: String,
@@ -247,13 +243,11 @@ impl Shard {
         self.is_closed() && self.quick.phase.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// The node that has it now.
     #[inline]
     pub(super) fn place(&self) -> NodeId {
         NodeId::new(self.node.load(Ordering::Relaxed))
     }
 
-    /// Another node has it from now on.
     pub(super) fn move_to(&self, node: NodeId) {
         self.node.store(node.index(), Ordering::Relaxed);
     }
@@ -276,7 +270,6 @@ impl Shard {
         breakers.condition.is_trouble().then(|| (breakers.condition, breakers.logged.why.clone()))
     }
 
-    /// How long nearly all calls take, nanoseconds; 0: none was answered yet.
     #[inline]
     pub(super) fn round_trip_ns(&self) -> u64 {
         self.round_trip_ns.load(Ordering::Relaxed)
@@ -312,7 +305,6 @@ impl Shard {
         self.round_trip_ns.store(round_trip_ns, Ordering::Relaxed);
     }
 
-    /// How long calls took so far.
     pub(super) fn call_durations(&self) -> Histogram {
         self.breakers().call_durations.clone()
     }

@@ -25,7 +25,6 @@ pub enum OpAnswer {
     Error(String),
 }
 
-/// Encodes the operations of one call.
 pub(super) struct Call<'o> {
     /// The process that sends them; permits are counted by process.
     incarnation: u64,
@@ -214,7 +213,6 @@ impl<'o> Call<'o> {
     }
 }
 
-/// The keys and plans of an operation, in order.
 pub(super) fn keys(op: &Op) -> SmallVec<[(Key, &Plan); 2]> {
     match op {
         Op::Renew(renewal) => SmallVec::from_iter([(renewal.key, &*renewal.plan)]),
@@ -420,7 +418,6 @@ fn unchanged_ns(record: &[u8], plan: &Plan, at_us: u64) -> Option<u64> {
 
 /// Marks the reply of a call that replaced keys of a wrong type.
 const REPAIRED: f64 = -2.0;
-/// The error for a reply that cannot be decoded.
 pub(super) const NO_REPLY: &str = "the reply does not have the format of the gateway's script";
 /// The record of an exact bucket (lua/token_bucket.lua).
 const BUCKET_BYTES: usize = 44;

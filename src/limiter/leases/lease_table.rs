@@ -36,7 +36,6 @@ impl LeaseTable {
         }
     }
 
-    /// How much ahead of need leases are renewed, nanoseconds.
     #[inline]
     pub(crate) fn lead_ns(&self) -> u64 {
         self.lead_ns.load(Ordering::Relaxed)

@@ -7,29 +7,24 @@ use crate::local::striped_map::StripedMap;
 use crate::wait::Waiter;
 use limit::{Key, LeaseDemand, PlanId};
 
-/// Renewals in flight, by key.
 #[derive(Debug, Default)]
 pub(crate) struct Renewals(StripedMap<KeyRenewals>);
 
-/// A key with a renewal in flight.
 #[derive(Debug, Default)]
 struct KeyRenewals {
     /// Requests that the renewal in flight asks units for.
     sent: Vec<Waiter>,
     /// Requests that came later.
     queued: Vec<Waiter>,
-    /// When it was sent, nanoseconds.
     sent_ns: u64,
 }
 
 impl Renewals {
-    /// How many are on their way.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether none is on its way.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -15,7 +15,6 @@ use crate::wait::{Attempt, Waiter};
 use limit::lease_messages::{Grant, LinkError, Op, Renewal, Reply};
 use limit::{Algorithm, Charge, Key, Lease, LeaseAnswer, LeaseDemand, Plan, PlanId, outgrows, owed};
 
-/// A key whose lease is being renewed.
 #[derive(Clone, Debug)]
 struct LeasedCharge {
     key: Key,

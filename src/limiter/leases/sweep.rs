@@ -10,7 +10,6 @@ use crate::leases::Leases;
 use crate::leases::sweep_queue::AWAY;
 use limit::{Key, LEAD_MIN_NS, Lease, Plan, PlanId};
 
-/// What there is to do for a key.
 enum Step {
     /// It decides without a Redis that is back.
     Renew,

@@ -59,12 +59,10 @@ impl Logs {
         self.kept.load(Relaxed)
     }
 
-    /// Memory of all logs, bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
     }
 
-    /// Takes the cost if it fits.
     pub(super) fn take(&self, charge: &Charge, quotas: &Quotas, now_ns: u64) -> TakeResult {
         let mut shard = self.shard(charge.key);
         let mut new = Log::default();
@@ -120,7 +118,6 @@ impl Logs {
         self.with(charge, place, |log| log.give_back(charge.cost, taken_ns));
     }
 
-    /// Spends the cost even if it does not fit.
     pub(super) fn debit(&self, charge: &Charge, place: StateLocation, now_ns: u64) {
         self.with(charge, place, |log| log.debit(&charge.quota, charge.cost, now_ns));
     }
@@ -215,7 +212,6 @@ impl Logs {
         self.shards[key.low() as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Overflow logs by quota.
     pub(super) fn overflow(&self) -> MutexGuard<'_, HashMap<u32, Log>> {
         self.overflow.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -58,7 +58,6 @@ impl<const W: usize, const S: usize> Slots<W, S> {
         (self.homes as usize - 1) * Self::SLOTS_PER_LINE + WINDOW_SLOTS
     }
 
-    /// What it counts by itself.
     pub(crate) fn stats(&self) -> Stats {
         let [used, evictions] = [&self.used, &self.evictions].map(|count| count.load(Relaxed));
         Stats { slots: self.len() as u64, used, evictions, ..Stats::default() }
@@ -240,13 +239,11 @@ impl<'a, const W: usize, const S: usize> SlotGuard<'a, W, S> {
         state_of(self.slot)
     }
 
-    /// Fingerprint of the quota or plan the state was written under.
     #[inline]
     pub(crate) fn fingerprint(&self) -> u32 {
         self.tag as u32
     }
 
-    /// Replaces the state and its fingerprint.
     #[inline]
     pub(crate) fn set_state(&mut self, state: [u64; S], fingerprint: u32) {
         for (word, value) in self.slot[STATE..].iter().zip(state) {
@@ -295,7 +292,6 @@ fn tag_bits(key: Key) -> u64 {
     key.low() << 34
 }
 
-/// The fingerprint of a slot's words.
 pub(super) fn fingerprint_of(words: &[u64]) -> u32 {
     words[TAG] as u32
 }

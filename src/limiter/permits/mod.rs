@@ -29,7 +29,6 @@ impl Permits {
         Permits { fleet: Arc::clone(fleet), holdings: Holdings::default() }
     }
 
-    /// Asks Redis for a permit.
     pub(crate) fn ask(self: &Arc<Self>, plan: &Arc<Plan>, waiter: Waiter) {
         let key = waiter.charge.key;
         self.holdings.want(plan, waiter);
@@ -59,7 +58,6 @@ impl Permits {
         self.fleet.link.send(op, Box::new(done));
     }
 
-    /// Handles the answer to a message.
     fn answered(
         self: &Arc<Self>,
         key: Key,

@@ -31,7 +31,6 @@ pub(super) struct ConnectionState {
     pub(super) active_ns: u64,
     /// No probe is sent before this, nanoseconds.
     pub(super) ask_ns: u64,
-    /// Changes when the node's server has moved to another address.
     pub(super) moves: watch::Receiver<u64>,
 }
 

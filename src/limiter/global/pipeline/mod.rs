@@ -40,7 +40,6 @@ use connection_state::{ConnectionState, REPLACE_NS};
 pub(super) struct Pipeline {
     shared: Arc<RoutingState>,
     node: Arc<Node>,
-    /// Index among the node's pipelines.
     index: usize,
     /// Sets this pipeline's records apart from those of other pipelines and of other processes.
     identity: String,
@@ -87,7 +86,6 @@ struct CallResult {
 }
 
 impl Pipeline {
-    /// The `index`th pipeline of a node.
     fn new(
         shared: Arc<RoutingState>,
         node: Arc<Node>,

@@ -91,7 +91,6 @@ impl Override {
         }
     }
 
-    /// Whether it is for this policy, now.
     fn is_for(&self, policy: &Policy, now_ns: u64) -> bool {
         now_ns < self.until_ns && self.policy.as_ref().is_none_or(|name| policy.is_named(name))
     }
@@ -242,7 +241,6 @@ impl Overrides {
     }
 }
 
-/// The override of a name that applies to a policy.
 fn first(
     kind: &ByName<Arc<Override>>,
     name: &str,
@@ -253,14 +251,12 @@ fn first(
     kind.of(name)?.get()?.iter().find(|held| held.matches(policy, tenant, now_ns)).map(Arc::clone)
 }
 
-/// Puts an override in its place among those of its holder.
 fn insert(list: &mut Vec<Arc<Override>>, put: Arc<Override>) {
     let place = list.partition_point(|old| old.precedes(&put));
     list.insert(place, put);
 }
 
 impl Override {
-    /// Whether it applies before another of the same holder.
     fn precedes(&self, other: &Override) -> bool {
         let rank = |it: &Override| (matches!(it.change, Change::Absolute(_)), it.version);
         rank(self) > rank(other)
