@@ -21,7 +21,7 @@ impl Check<'_> {
         let is_known = consumer.is_some() || tenant.is_some();
         let is_counted =
             move |said: &&Count| is_known && said.part == part && said.decision != PolicyDecision::Exempt;
-        self.event.counts().iter().filter(is_counted).filter_map(move |said| {
+        self.event.counts.iter().filter(is_counted).filter_map(move |said| {
             let policy = &table.policies()[said.policy.index()];
             if !policy.by.iter().any(Dimension::is_name) {
                 return None;

@@ -441,7 +441,7 @@ impl Check<'_> {
                 (false, false, _) => metrics::PolicyDecision::Admitted,
             };
             let Charge { policy, part, .. } = *charge;
-            self.event.add(Count { policy, part, decision, tier: self.decision.tier });
+            self.event.counts.push(Count { policy, part, decision, tier: self.decision.tier });
         }
     }
 }
@@ -467,7 +467,7 @@ impl Check<'_> {
                 own.any(|(charge, outcome)| !outcome.is_admitted() || self.keeps_out(charge))
             };
             let comparison = Comparison::of(denies(false), denies(true));
-            self.event.compare(candidate, comparison);
+            self.event.comparisons.push((candidate, comparison));
         }
     }
 
@@ -481,7 +481,7 @@ impl Check<'_> {
                 now |= !outcome.is_admitted() && !policy.is_outgoing(charge);
             }
             if policy.is_changing() && policy.replaces().is_none() {
-                self.event.compare(policy.id, Comparison::of(before, now));
+                self.event.comparisons.push((policy.id, Comparison::of(before, now)));
             }
         }
     }
@@ -579,7 +579,7 @@ pub(super) mod tests {
     }
 
     fn decisions(check: &Check<'_>) -> Vec<(usize, metrics::PolicyDecision)> {
-        check.event.counts().iter().map(|count| (count.policy.index(), count.decision)).collect()
+        check.event.counts.iter().map(|count| (count.policy.index(), count.decision)).collect()
     }
 
     #[test]
@@ -609,10 +609,7 @@ pub(super) mod tests {
             check(&limiter, &table, &job("b", 1), NOW).is_admitted(),
             "another one has a limit of its own"
         );
-        assert!(
-            check(&limiter, &table, &job("a", 0), NOW).event.counts().is_empty(),
-            "of no cost, no policy"
-        );
+        assert!(check(&limiter, &table, &job("a", 0), NOW).event.counts.is_empty(), "of no cost, no policy");
     }
 
     #[test]

@@ -368,7 +368,7 @@ fn count(
     request: &Request,
     check: &Check<'_>,
 ) {
-    for count in check.event.counts() {
+    for count in &check.event.counts {
         let (index, began_ns) = (count.policy.index(), request.began_ns);
         let policy = &mut counts.policies[index];
         let number = match count.decision {
