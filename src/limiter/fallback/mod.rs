@@ -6,18 +6,19 @@
 pub(super) mod debts;
 pub(super) mod repayment;
 pub(super) mod settling;
-pub(super) mod unsent_queue;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::check::charge_state::{ChargeOutcome, ChargeState, Refund, said};
 use crate::decision::{ClientAddress, Decision};
 use crate::fallback::debts::Debts;
-use crate::fallback::unsent_queue::UnsentQueue;
+use crate::fallback::settling::Settling;
 use crate::fleet::Fleet;
 use crate::leases::Leases;
 use crate::leases::lease_table::{ASK_RETRY_NS, lease_outcome, outcome_of};
 use crate::local::{StateLocation, Table};
+use crate::mostly_empty::MostlyEmpty;
 use crate::permits::Permits;
 use base::clock;
 use limit::{Algorithm, Answer, Charge, Lease, Outcome, Plan, WhenDown};
@@ -30,7 +31,8 @@ pub(crate) struct Fallback {
     leases: Arc<Leases>,
     permits: Arc<Permits>,
     pub(crate) debts: Debts,
-    pub(crate) unsent: UnsentQueue,
+    /// What waits for its shard, the oldest first.
+    pub(crate) unsent: MostlyEmpty<VecDeque<Settling>>,
 }
 
 impl Fallback {
@@ -46,7 +48,7 @@ impl Fallback {
             leases: Arc::clone(leases),
             permits: Arc::clone(permits),
             debts: Debts::default(),
-            unsent: UnsentQueue::default(),
+            unsent: MostlyEmpty::default(),
         }
     }
 
