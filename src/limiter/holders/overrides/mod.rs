@@ -184,12 +184,21 @@ impl Overrides {
         tenant: Option<&str>,
         now_ns: u64,
     ) -> Option<Arc<Override>> {
+        let lists = self.lists(policy, consumer, tenant);
+        lists.into_iter().find_map(|(kind, name)| first(kind, name?, policy, tenant, now_ns))
+    }
+
+    /// Where an override of a policy may be, that of the consumer before that of the tenant.
+    fn lists<'n>(
+        &self,
+        policy: &Policy,
+        consumer: Option<&'n str>,
+        tenant: Option<&'n str>,
+    ) -> [(&ByName<Arc<Override>>, Option<&'n str>); 2] {
         let counts_by = |dimension| policy.by.contains(&dimension);
         let consumer = consumer.filter(|_| counts_by(Dimension::Consumer));
-        let first = |kind, name| first(kind, name, policy, tenant, now_ns);
-        let own = consumer.and_then(|name| first(&self.limits.consumers, name));
         let is_tenants = counts_by(Dimension::Tenant) || consumer.is_some();
-        own.or_else(|| tenant.filter(|_| is_tenants).and_then(|name| first(&self.limits.tenants, name)))
+        [(&self.limits.consumers, consumer), (&self.limits.tenants, tenant.filter(|_| is_tenants))]
     }
 
     /// The override of a tenant that would decide a policy's limit if the consumer had none of its own; `None` if it has
@@ -205,9 +214,7 @@ impl Overrides {
         policy.by.contains(&Dimension::Consumer).then(|| first(&self.limits.consumers, consumer))??;
         first(&self.limits.tenants, tenant)
     }
-}
 
-impl Overrides {
     /// The overrides that match as well and give way to the one that [`Overrides::of`] finds, each with the reason.
     pub fn outranked(
         &self,
@@ -216,28 +223,23 @@ impl Overrides {
         tenant: Option<&str>,
         now_ns: u64,
     ) -> Vec<(Arc<Override>, &'static str)> {
-        let Some(found) = self.of(policy, consumer, tenant, now_ns) else { return Vec::new() };
-        let counts_by = |dimension| policy.by.contains(&dimension);
-        let consumer = consumer.filter(|_| counts_by(Dimension::Consumer));
-        let is_tenants = counts_by(Dimension::Tenant) || consumer.is_some();
-        let lists =
-            [(&self.limits.consumers, consumer), (&self.limits.tenants, tenant.filter(|_| is_tenants))];
-        let lists = lists.map(|(kind, name)| {
-            let held = name.and_then(|name| kind.of(name)?.get().map(|list| list.to_vec()));
-            let matches = |held: &Arc<Override>| held.matches(policy, tenant, now_ns);
-            held.unwrap_or_default().into_iter().filter(matches).collect::<Vec<_>>()
-        });
-        let is_own = |list: &[Arc<Override>]| list.iter().any(|held| held.id == found.id);
-        let reason = |list: &[Arc<Override>], other: &Override| match (&found.change, &other.change) {
-            _ if !is_own(list) => "one of the consumer comes before one of its tenant",
+        let matches = |held: &&Arc<Override>| held.matches(policy, tenant, now_ns);
+        let mut found = Vec::new();
+        for (kind, name) in self.lists(policy, consumer, tenant) {
+            let held = name.and_then(|name| kind.of(name));
+            let list = held.as_ref().and_then(|held| held.get()).into_iter().flat_map(|list| list.iter());
+            found.extend(list.filter(matches).map(|held| (std::ptr::from_ref(kind), Arc::clone(held))));
+        }
+        let mut found = found.into_iter();
+        let Some((own, first)) = found.next() else { return Vec::new() };
+        let reason = |kind, other: &Override| match (&first.change, &other.change) {
+            _ if kind != own => "one of the consumer comes before one of its tenant",
             (Change::Absolute(_), Change::Multiplicative(_)) => {
                 "an absolute one comes before a multiplicative one"
             }
             _ => "a newer one of its kind comes first",
         };
-        let others = lists.iter().flat_map(|list| list.iter().map(move |other| (list, other)));
-        let others = others.filter(|(_, other)| other.id != found.id);
-        others.map(|(list, other)| (Arc::clone(other), reason(list, other))).collect()
+        found.map(|(kind, other)| (Arc::clone(&other), reason(kind, &other))).collect()
     }
 }
 
