@@ -154,9 +154,7 @@ impl Decision {
             .zip(&self.outcomes)
             .filter(|(charge, outcome)| !charge.shadow && !outcome.is_admitted())
     }
-}
 
-impl Decision {
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.outcomes.clear();

@@ -2,9 +2,9 @@
 //! after the request was decided, so every answer and the end of the wait are ordered by one lock: an answer is either
 //! used by the request or treated as [`LateAnswer`] by whoever brings it.
 
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 
 use smallvec::SmallVec;
 
@@ -152,29 +152,21 @@ impl Wait {
         std::mem::take(&mut state.late)
     }
 
-    fn poll(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut state = self.state();
-        if state.open == 0 {
-            return Poll::Ready(());
-        }
-        if state.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-            state.waker = Some(cx.waker().clone());
-        }
-        Poll::Pending
+    /// Done when every charge has its answer.
+    pub(super) fn resolved(&self) -> impl Future<Output = ()> {
+        poll_fn(|cx| {
+            let mut state = self.state();
+            if state.open == 0 {
+                return Poll::Ready(());
+            }
+            if state.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+                state.waker = Some(cx.waker().clone());
+            }
+            Poll::Pending
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Done when every charge of a wait has its answer.
-pub(super) struct WaitResolution<'w>(pub(super) &'w Wait);
-
-impl Future for WaitResolution<'_> {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.poll(cx)
     }
 }

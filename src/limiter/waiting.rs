@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::Limiter;
 use super::check::charge_state::ChargeState;
 use super::decision::ClientAddress;
-use super::wait::{EarlyDecision, Wait, WaitResolution};
+use super::wait::{EarlyDecision, Wait};
 use base::clock;
 use limit::{Charge, Key};
 
@@ -56,7 +56,7 @@ impl Waiting {
 
     /// Done when Redis has answered everything.
     pub fn resolved(&self) -> impl Future<Output = ()> {
-        WaitResolution(&self.wait)
+        self.wait.resolved()
     }
 }
 

@@ -150,14 +150,11 @@ impl Limiter {
     /// by fallback.
     pub async fn finish(self: &Arc<Self>, pending: Pending, subject: &impl Subject, check: &mut Check<'_>) {
         let (waiting, left) = match pending {
-            Pending::Charges(waiting) => {
-                let deadline = waiting.deadline();
-                (waiting, deadline)
-            }
+            Pending::Charges(waiting) => return self.finish_together(waiting, check).await,
             Pending::Recall(recall) => {
-                let deadline = recall.deadline();
+                let deadline = recall.deadline;
                 let asked_ns = clock::now_ns();
-                let _ = timeout(deadline, recall.resolved()).await;
+                let _ = timeout(deadline, recall.wait.resolved()).await;
                 let Some(waiting) = check.recalled(self, recall, subject) else { return };
                 // Both waits share one deadline, because the client waits for their sum.
                 let waited = Duration::from_nanos(clock::now_ns() - asked_ns);
@@ -444,9 +441,7 @@ impl Check<'_> {
             self.event.counts.push(Count { policy, part, decision, tier: self.decision.tier });
         }
     }
-}
 
-impl Check<'_> {
     /// Compares the two policies of each trial, and the two algorithms of each policy that changes: whether each would have
     /// refused the subject, whatever others say.
     #[cold]
