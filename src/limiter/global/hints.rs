@@ -147,10 +147,8 @@ struct Listener {
 }
 
 enum End {
-    /// The connection was there, and is lost; or another server is the one to listen on.
+    /// The connection is lost, another server is the one to listen on, or no shard answers.
     Lost,
-    /// No shard answers, as those know that take decisions there.
-    Away,
     /// Our user may not.
     Refused,
 }
@@ -162,7 +160,7 @@ impl Listener {
             let end = self.listen().await;
             self.tell.send_if_modified(|is_open| std::mem::replace(is_open, false));
             pause = match end {
-                Ok(End::Lost | End::Away) => PAUSE_MIN,
+                Ok(End::Lost) => PAUSE_MIN,
                 Ok(End::Refused) => PAUSE_REFUSED,
                 Err(_) => (pause * 2).min(PAUSE_MAX),
             };
@@ -171,7 +169,7 @@ impl Listener {
     }
 
     async fn listen(&mut self) -> Result<End, ConnectError> {
-        let Some(place) = self.place() else { return Ok(End::Away) };
+        let Some(place) = self.place() else { return Ok(End::Lost) };
         let (pushed, pushes) = mpsc::unbounded_channel();
         let connection = self.shared.connector.connect(&place, 0, Some(pushed)).await?;
         if !self.may_use(&connection).await? {

@@ -51,7 +51,11 @@ pub(super) struct RoutingState {
 pub(super) enum Route {
     One,
     /// By the ring, except that the key of a dedicated shard carries the shard's number in its lowest byte.
-    Ring { ring: Ring, has_dedicated: bool, shared: usize },
+    Ring {
+        ring: Ring,
+        has_dedicated: bool,
+        shared: usize,
+    },
     /// By the hash tag, of which each is a shard.
     Tags,
 }

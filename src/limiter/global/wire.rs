@@ -106,6 +106,7 @@ impl<'o> Call<'o> {
     }
 
     fn write(&mut self, op: &'o Op) {
+        let flags = |part: &ExactCharge| u8::from(part.shadow) | u8::from(part.count_denied) << 1;
         match op {
             Op::Renew(renewal) => {
                 self.operations.extend([1, 1]);
@@ -114,22 +115,22 @@ impl<'o> Call<'o> {
                 self.write_part(renewal.key, &renewal.plan, 0, flags);
                 self.write_renewal(renewal);
             }
-            Op::Take(parts) => self.write_parts(2, parts),
+            Op::Take(parts) => self.write_parts(2, parts, flags),
             Op::Return { parts, taken_us } => {
-                self.write_parts(3, parts);
+                self.write_parts(3, parts, flags);
                 self.number(*taken_us as f64);
                 self.operations.push(self.since);
             }
-            Op::Peek(part) => self.write_parts(4, slice::from_ref(part)),
-            Op::Debit(parts) => self.write_debits(parts, 0),
-            Op::Repay(parts) => self.write_debits(parts, BOUNDED),
+            Op::Peek(part) => self.write_parts(4, slice::from_ref(part), flags),
+            Op::Debit(parts) => self.write_parts(5, parts, |_| 0),
+            Op::Repay(parts) => self.write_parts(5, parts, |_| BOUNDED),
             Op::Report { parts, spent_us } => {
-                self.write_debits(parts, REPORTED);
+                self.write_parts(5, parts, |_| REPORTED);
                 self.number(*spent_us as f64);
             }
-            Op::Look(part) => self.write_parts(7, slice::from_ref(part)),
+            Op::Look(part) => self.write_parts(7, slice::from_ref(part), flags),
             Op::Hold(hold) => {
-                self.write_parts(6, slice::from_ref(&hold.part));
+                self.write_parts(6, slice::from_ref(&hold.part), flags);
                 self.operations.extend(self.incarnation.to_le_bytes());
                 self.number(hold.held as f64);
                 self.number(hold.lasts_us as f64);
@@ -137,19 +138,11 @@ impl<'o> Call<'o> {
         }
     }
 
-    fn write_parts(&mut self, kind: u8, parts: &'o [ExactCharge]) {
+    fn write_parts(&mut self, kind: u8, parts: &'o [ExactCharge], flags: impl Fn(&ExactCharge) -> u8) {
         // `Global::send` refuses an operation of more than `PARTS_MAX` parts.
         self.operations.extend([kind, parts.len() as u8]);
         for part in parts {
-            let flags = u8::from(part.shadow) | u8::from(part.count_denied) << 1;
-            self.write_part(part.key, &part.plan, part.cost, flags);
-        }
-    }
-
-    fn write_debits(&mut self, parts: &'o [ExactCharge], flags: u8) {
-        self.operations.extend([5, parts.len() as u8]);
-        for part in parts {
-            self.write_part(part.key, &part.plan, part.cost, flags);
+            self.write_part(part.key, &part.plan, part.cost, flags(part));
         }
     }
 

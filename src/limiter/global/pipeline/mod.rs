@@ -34,7 +34,7 @@ use super::node::{Locator, Node};
 use super::routes::RoutingState;
 use super::shard::{NodeId, ShardId};
 use super::wire::{self, OpAnswer};
-use connection_state::{ConnectionState, REPLACE_NS};
+use connection_state::ConnectionState;
 
 /// The task of one connection: its queue, its calls in flight, and those to send again.
 pub(super) struct Pipeline {
@@ -55,6 +55,8 @@ pub(super) struct Pipeline {
     number: u64,
     flushes: u64,
     link: ConnectionState,
+    /// Changes when the node's server has moved to another address.
+    moves: watch::Receiver<u64>,
     random: Random,
 }
 
@@ -93,7 +95,7 @@ impl Pipeline {
         queue: mpsc::Receiver<QueueItem>,
     ) -> Pipeline {
         let identity = format!("{:x}.{:x}.{index:x}", shared.incarnation, node.id.index());
-        let link = ConnectionState::new(node.moves.subscribe());
+        let moves = node.moves.subscribe();
         Pipeline {
             shared,
             node,
@@ -107,7 +109,8 @@ impl Pipeline {
             records: HashMap::new(),
             number: 0,
             flushes: 0,
-            link,
+            link: ConnectionState::default(),
+            moves,
             random: Random::seeded(),
         }
     }
@@ -291,7 +294,7 @@ impl Pipeline {
                 let deadline_ns = shared.deadline_ns(batch.shard);
                 shard.took(took_ns, now_ns);
                 if took_ns <= deadline_ns {
-                    (self.link.misses, self.link.patience_ns) = (0, REPLACE_NS);
+                    (self.link.misses, self.link.replacements) = (0, 0);
                 } else if !batch.is_late {
                     self.link.misses = self.link.misses.saturating_add(1);
                     shard.late(now_ns);
