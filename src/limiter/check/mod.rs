@@ -12,7 +12,6 @@
 pub(super) mod charge_state;
 pub(super) mod charge_walk;
 pub(super) mod counted_keys;
-pub(super) mod decision_usage;
 pub(super) mod event;
 pub(super) mod forecast;
 pub(super) mod joint_check;

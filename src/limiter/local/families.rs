@@ -7,9 +7,6 @@ use metrics::{Families, MetricUnit};
 
 impl Table {
     /// Writes the families of the table.
-    ///
-    /// # Errors
-    /// If they cannot be written.
     pub fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let stats = self.stats();
         families.gauge("table_slots", "Limiter keys the local table has room for", stats.slots)?;

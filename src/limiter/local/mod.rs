@@ -18,7 +18,6 @@ mod memory;
 mod penalties;
 mod quotas;
 pub(crate) mod slots;
-mod spend_messages;
 pub mod striped_map;
 
 use std::sync::atomic::{AtomicU64, Ordering};

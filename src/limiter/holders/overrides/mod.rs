@@ -8,17 +8,14 @@
 //! A key keeps its state under an override as it does over a reload: what was spent stays spent, so that a higher limit
 //! hands out no burst and a lower one holds at once.
 
-mod scaled_windows;
-
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::holders::by_holder::{ByHolder, ByName, Holder};
+use crate::holders::own_limits::ScaledWindows;
 use crate::holders::standings::Standings;
 use policy::Policy;
 use policy::definition::Dimension;
-
-pub(crate) use scaled_windows::ScaledWindows;
 
 /// The overrides in force, by whose they are: of one holder the one that applies first first.
 #[derive(Debug, Default)]
