@@ -23,7 +23,6 @@ use super::routes::RoutingState;
 use super::shard::NodeId;
 pub(super) mod slot;
 
-/// Keeps the map of a cluster, and the pipelines to its nodes.
 pub(super) struct SlotMap {
     pub(super) shared: Arc<RoutingState>,
     /// The configured servers: the map is asked for there at first, and all nodes take the same login.

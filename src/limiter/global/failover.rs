@@ -46,7 +46,6 @@ pub(super) async fn follow(connector: Arc<Connector>, node: Arc<Node>, mut stop:
     }
 }
 
-/// Listens to one sentinel for as long as it runs.
 async fn listen(connector: Arc<Connector>, server: Server, hint: Arc<Notify>) {
     loop {
         let (pushed, pushes) = mpsc::unbounded_channel();

@@ -9,9 +9,6 @@ use metrics::{Families, Labels, MetricUnit};
 
 impl Global {
     /// Writes the families of every shard.
-    ///
-    /// # Errors
-    /// If they cannot be written.
     pub fn collect(&self, families: &mut Families<'_>) -> fmt::Result {
         let shards = self.status();
         let each = |level: fn(&Status) -> u64| shards.iter().map(move |shard| (label(shard), level(shard)));

@@ -20,7 +20,6 @@ use super::connection::{ConnectError, Connection};
 use super::routes::RoutingState;
 use super::shard::ShardId;
 
-/// Reports this node to Redis, and reads how many there are.
 pub(super) struct Membership {
     shared: Arc<RoutingState>,
     fleet: Arc<Nodes>,
@@ -38,7 +37,6 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// This node alone, with its incarnation.
     pub(super) fn new(own: u64) -> Nodes {
         Nodes { count: AtomicU32::new(1), known: ArcSwap::default(), own }
     }
@@ -83,7 +81,6 @@ impl Counts {
 }
 
 impl Membership {
-    /// A membership on up to three shards, which keeps the count in `nodes`.
     pub(super) fn new(shared: Arc<RoutingState>, fleet: Arc<Nodes>) -> Membership {
         let count = shared.shards.len();
         let places = (0..count.min(PLACES)).map(|place| ShardId::new(place * count / count.min(PLACES)));

@@ -105,9 +105,6 @@ pub struct Status {
 
 impl Global {
     /// Reads the certificates of `ca`, as a start would, and connects to nothing: for `sluicegate check`.
-    ///
-    /// # Errors
-    /// As [`Global::start`].
     pub fn check(config: &Config) -> Result<(), ConnectError> {
         Connector::new(config, Arc::new(Script::new(script::OPERATIONS))).map(drop)
     }
@@ -118,27 +115,18 @@ impl Global {
     /// # Errors
     /// If a server speaks TLS and there are no certificates to trust it by.
     pub fn start(config: &Config) -> Result<Arc<Global>, ConnectError> {
-        Global::start_with(config, script::OPERATIONS)
+        Global::connect(config, script::OPERATIONS, true)
     }
 
     /// The same for an observer, such as a command that only looks: it is not counted among the nodes, so that no
     /// node's even share shrinks.
-    ///
-    /// # Errors
-    /// As [`Global::start`].
     pub fn visit(config: &Config) -> Result<Arc<Global>, ConnectError> {
         Global::connect(config, script::OPERATIONS, false)
     }
 
-    /// The same with `operations` in place of lua/take.lua: Lua text that defines the functions lua/batch.lua calls.
-    ///
-    /// # Errors
-    /// As [`Global::start`].
-    pub fn start_with(config: &Config, operations: &str) -> Result<Arc<Global>, ConnectError> {
-        Global::connect(config, operations, true)
-    }
-
-    fn connect(config: &Config, operations: &str, is_member: bool) -> Result<Arc<Global>, ConnectError> {
+    /// The same with `operations` in place of lua/take.lua: Lua text that defines the functions lua/batch.lua calls. Only a member
+    /// is counted among the nodes.
+    pub fn connect(config: &Config, operations: &str, is_member: bool) -> Result<Arc<Global>, ConnectError> {
         let connector = Connector::new(config, Arc::new(Script::new(operations)))?;
         let (shards, locators, route, dedicated) = lay_out(&config.topology);
         let incarnation = Random::seeded().next();

@@ -14,7 +14,6 @@ use siphasher::sip::SipHasher13;
 
 use limit::{Key, Plan};
 
-/// Writes the names of one prefix.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     prefix: String,

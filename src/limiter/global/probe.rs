@@ -35,10 +35,7 @@ impl Probe {
         batch::command(script, names, tag, None, since, self.0.iter(), incarnation)
     }
 
-    /// Whether it went through.
-    ///
-    /// # Errors
-    /// With what the server said.
+    /// Whether it went through; else what the server said.
     pub(super) fn read(&self, reply: &Value) -> Result<(), String> {
         let answers = match reply {
             Value::BulkString(reply) => wire::read(wire::repaired(reply).1, &self.0.each_ref()),

@@ -126,7 +126,6 @@ struct Answer {
     connection: Connection,
     /// `None`: our user may not ask.
     reading: Option<Reading>,
-    /// The markers of its shards.
     found: Vec<(ShardId, String)>,
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use redis::{PushInfo, Value};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::timeout;
 
 use super::config::{Login, Server};
 use super::connection::{ConnectError, Connection, Connector};
@@ -36,7 +36,10 @@ impl Sentinels {
         let best: Vec<_> = named.into_iter().filter(|(_, votes)| *votes == most).collect();
         match best.get(attempt % best.len().max(1)) {
             Some((address, _)) => Ok(self.server(address.clone())),
-            None => Err(self.unnamed(refusal)),
+            None => {
+                let why = refusal.map_or("no sentinel answers".to_owned(), |why| why.to_string());
+                Err(ConnectError::Unnamed(self.master.to_string(), why))
+            }
         }
     }
 
@@ -55,31 +58,21 @@ impl Sentinels {
             let master = Arc::clone(&self.master);
             asked.spawn(async move { named(&connector, &server, &master).await });
         }
-        let mut votes = Votes::default();
-        let mut late = std::pin::pin!(tokio::time::sleep(Duration::MAX));
-        loop {
-            let answer = tokio::select! {
-                answer = asked.join_next() => answer,
-                // Bounded, because a sentinel that hangs must not delay a failover.
-                () = &mut late => None,
-            };
+        let (mut votes, mut patience) = (Votes::default(), Duration::MAX);
+        // Bounded, because a sentinel that hangs must not delay a failover.
+        while let Ok(Some(answer)) = timeout(patience, asked.join_next()).await {
             match answer {
-                None => return votes,
-                Some(Ok(Ok(address))) => {
+                Ok(Ok(address)) => {
                     if votes.add(address) * 2 > self.servers.len() {
-                        return votes;
+                        break;
                     }
-                    late.as_mut().reset(Instant::now() + LATER_THAN_OTHERS);
+                    patience = LATER_THAN_OTHERS;
                 }
-                Some(Ok(Err(refusal))) => votes.refusal = Some(refusal),
-                Some(Err(_)) => {}
+                Ok(Err(refusal)) => votes.refusal = Some(refusal),
+                Err(_) => {}
             }
         }
-    }
-
-    fn unnamed(&self, why: Option<ConnectError>) -> ConnectError {
-        let why = why.map_or("no sentinel answers".to_owned(), |why| why.to_string());
-        ConnectError::Unnamed(self.master.to_string(), why)
+        votes
     }
 
     /// A server that the sentinels list as a replica and that says it is the primary: a failover has promoted it, and
@@ -99,16 +92,12 @@ impl Sentinels {
                 None
             });
         }
-        let mut late = std::pin::pin!(tokio::time::sleep(Duration::MAX));
-        loop {
-            tokio::select! {
-                answer = asked.join_next() => match answer {
-                    Some(Ok(Some(server))) => return Ok(server),
-                    Some(_) => late.as_mut().reset(Instant::now() + LATER_THAN_OTHERS),
-                    None => break,
-                },
-                () = &mut late => break,
+        let mut patience = Duration::MAX;
+        while let Ok(Some(answer)) = timeout(patience, asked.join_next()).await {
+            if let Ok(Some(server)) = answer {
+                return Ok(server);
             }
+            patience = LATER_THAN_OTHERS;
         }
         Err(ConnectError::Unnamed(self.master.to_string(), "no replica was promoted to primary".to_owned()))
     }

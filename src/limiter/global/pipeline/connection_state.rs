@@ -5,7 +5,6 @@ use tokio::task::JoinSet;
 use super::super::config::Server;
 use super::super::connection::{ConnectError, Connection, ServerInfo};
 
-/// The connection, and the state that decides when it is replaced.
 #[derive(Default)]
 pub(super) struct ConnectionState {
     pub(super) connection: Option<Connection>,

@@ -36,7 +36,6 @@ use super::shard::{NodeId, ShardId};
 use super::wire::{self, OpAnswer};
 use connection_state::ConnectionState;
 
-/// The task of one connection: its queue, its calls in flight, and those to send again.
 pub(super) struct Pipeline {
     shared: Arc<RoutingState>,
     node: Arc<Node>,
