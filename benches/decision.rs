@@ -359,7 +359,7 @@ fn resident_bytes() -> u64 {
 
 fn ours(bytes: usize) -> Arc<Limiter> {
     let limiter = Limiter::new(Table::with_memory(bytes));
-    limiter.declare([ample()]);
+    limiter.table().declare([ample()]);
     Arc::new(limiter)
 }
 

@@ -82,7 +82,6 @@ impl Counter {
         self.at(quota, now_ns).count == 0
     }
 
-    /// What is missing, as a fraction (missing, whole); more than the whole if it is in debt.
     pub(super) fn used(self, quota: &Quota, now_ns: u64) -> (u64, u64) {
         (self.at(quota, now_ns).count, limit_of(quota))
     }

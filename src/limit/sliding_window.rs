@@ -96,7 +96,6 @@ impl Pair {
         pair.previous == 0 && pair.current == 0
     }
 
-    /// What is missing, as a fraction (missing, whole); more than the whole if it is in debt.
     pub(super) fn used(self, quota: &Quota, now_ns: u64) -> (u64, u64) {
         (self.at(quota, now_ns).estimate(quota, now_ns), limit_of(quota))
     }

@@ -119,7 +119,6 @@ impl Decision {
         other.map_or(self.usual, |(_, refund)| *refund)
     }
 
-    /// Notes how the charge of this index is given back.
     pub(crate) fn note(&mut self, index: usize, refund: Refund) {
         if refund != self.usual {
             // A request has no more charges than a route has windows, far fewer than that.

@@ -72,12 +72,6 @@ impl Fleet {
         self.link.answers(key) && !self.link.is_quick(key)
     }
 
-    /// Whether to lease even a small limit: there is no other node to miss the units, or answers come too late for
-    /// requests to wait.
-    pub(super) fn wants_ahead(&self, key: Key) -> bool {
-        self.nodes() <= 1 || self.is_late(key)
-    }
-
     /// Whether a request may overdraw the lease by one unit instead of waiting. Each node may owe one, so this needs at
     /// least as many spare units as nodes; otherwise the fleet would exceed its `overshoot`.
     pub fn may_owe(&self, charge: &Charge, plan: &Plan) -> bool {

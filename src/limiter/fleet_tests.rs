@@ -206,7 +206,7 @@ fn charge(node: &Limiter, key: u64, limit: u64, overshoot: f64, when_down: WhenD
     let sharing = Sharing::new(&quota, overshoot, when_down);
     let plans = node.fleet().expect("a fleet's node").plans();
     let plan = plans.id(Plan { policy: "p".into(), quota, sharing });
-    node.declare([quota, quota.share_of(2)]);
+    node.table().declare([quota, quota.share_of(2)]);
     let key =
         Key::new(u128::from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(key << 40 | key));
     Charge { plan: Some(plan), ..Charge::one(key, quota) }
@@ -294,7 +294,7 @@ fn what_was_taken_before_or_after_a_wait_comes_back_whole() {
             let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
             let plan =
                 node.fleet().expect("a fleet's node").plans().id(Plan { policy: "p".into(), quota, sharing });
-            node.declare([quota, quota.share_of(2)]);
+            node.table().declare([quota, quota.share_of(2)]);
             Charge { quota, plan: Some(plan), cost: 5, ..charge }
         };
         // The wait ends in the second after it began, in which it counts.

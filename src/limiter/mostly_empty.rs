@@ -4,7 +4,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A collection that is empty nearly always.
 #[derive(Debug, Default)]
 pub(super) struct MostlyEmpty<T> {
     /// How many it holds, so that the usual case (none) takes no lock.

@@ -50,7 +50,7 @@ fn admitted(limiter: &Arc<Limiter>, table: &RouteTable, now_ns: u64, asked: usiz
 /// Tells a limiter the quotas of a table, as a publication does.
 fn declare(limiter: &Limiter, table: &RouteTable) {
     let windows = table.policies().iter().flat_map(|policy| &policy.windows);
-    limiter.declare(windows.map(|window| window.quota));
+    limiter.table().declare(windows.map(|window| window.quota));
 }
 
 fn labels(table: &RouteTable) -> Vec<&str> {

@@ -54,7 +54,6 @@ pub(super) enum Attempt {
     Over,
 }
 
-/// The answers that one request waits for.
 #[derive(Debug)]
 pub(super) struct Wait(Mutex<State>);
 

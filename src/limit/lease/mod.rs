@@ -265,11 +265,6 @@ impl Lease {
         }
     }
 
-    /// Remembers a denial of Redis for `wait_ns`.
-    pub fn deny_for(&mut self, wait_ns: u64, now_ns: u64) {
-        self.deny_until(now_ns.saturating_add(wait_ns));
-    }
-
     /// Forgets a denial. It is not set to end now, because a thread that has read the clock before would still find it,
     /// and for a cost that was never refused.
     pub fn end_denial(&mut self) {
@@ -336,7 +331,7 @@ impl Lease {
     /// Remembers that Redis refused `cost` units of an exact window: until then, as many or more would be refused too.
     pub fn refuse(&mut self, cost: u64, wait_ns: u64, now_ns: u64) {
         self.0.set_offered(u32::try_from(cost).unwrap_or(u32::MAX));
-        self.deny_for(wait_ns, now_ns);
+        self.deny_until(now_ns.saturating_add(wait_ns));
     }
 
     /// How long a refusal of Redis still holds for a request of this cost, nanoseconds; longer for a larger cost if the

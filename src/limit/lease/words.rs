@@ -35,7 +35,6 @@ impl Words {
         self.0[1] = (ticks(end_ns) << 16) | (self.0[1] & 0xffff);
     }
 
-    /// Notes an arrival.
     #[inline]
     pub(super) fn set_seen(&mut self, now_ns: u64) {
         self.0[1] = (self.0[1] & !0xffff) | ((now_ns >> SEEN_BITS) & 0xffff);

@@ -12,14 +12,11 @@ pub(super) struct Record {
     /// found again under another zone or anchor.
     current: f64,
     previous: f64,
-    /// Demand reported in this epoch, and in the last, units a second.
     wanted: f64,
     wanted_before: f64,
-    /// Units granted in this epoch, and in the last.
     out: f64,
     out_before: f64,
     since_us: f64,
-    /// How many nodes reported in this epoch, and in the last.
     nodes: f64,
     nodes_before: f64,
     /// The plan it was written under: limit, period.

@@ -31,7 +31,6 @@ use super::wait::{EarlyDecision, LateAnswer, Wait};
 use limit::lease_messages::{ExactCharge, LinkError, Op, Reply, TakeReply};
 use limit::{Algorithm, Answer, Charge, Key, Outcome, Plan, Quota};
 
-/// Exact windows: what Redis is asked about them, and what it has said that no request has used yet.
 pub(crate) struct Exact {
     fleet: Arc<Fleet>,
     table: Arc<Table>,

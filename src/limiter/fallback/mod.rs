@@ -24,7 +24,6 @@ use base::clock;
 use limit::{Algorithm, Answer, Charge, Lease, Outcome, Plan, WhenDown};
 use metrics::DecidingTier;
 
-/// What this node decides without Redis, and what it has to tell Redis.
 pub(crate) struct Fallback {
     fleet: Arc<Fleet>,
     table: Arc<Table>,

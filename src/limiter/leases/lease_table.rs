@@ -21,7 +21,7 @@ pub struct LeaseTable {
     /// How often a key got no slot.
     overflows: AtomicU64,
     /// How much ahead of need leases are renewed, nanoseconds.
-    lead_ns: AtomicU64,
+    pub(super) lead_ns: AtomicU64,
     pub(crate) looks: SecondLooks,
 }
 
@@ -46,11 +46,6 @@ impl LeaseTable {
         let round_trip_ns = self.fleet.link.round_trip_ns(key);
         let lead_ns = round_trip_ns + round_trip_ns / 4 + LEAD_MIN_NS;
         if self.fleet.is_late(key) { lead_ns.min(LEAD_MAX_NS) } else { LEAD_MIN_NS }
-    }
-
-    /// Adapts how far ahead leases are renewed to the slowest shard.
-    pub(super) fn follow(&self, lead_ns: u64) {
-        self.lead_ns.store(lead_ns, Ordering::Relaxed);
     }
 
     /// Counters of the table, for the metrics.

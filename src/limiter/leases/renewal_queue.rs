@@ -8,10 +8,10 @@ use crate::wait::Waiter;
 use limit::{Key, LeaseDemand, PlanId};
 
 #[derive(Debug, Default)]
-pub(crate) struct Renewals(StripedMap<KeyRenewals>);
+pub(crate) struct Renewals(pub(crate) StripedMap<KeyRenewals>);
 
 #[derive(Debug, Default)]
-struct KeyRenewals {
+pub(crate) struct KeyRenewals {
     /// Requests that the renewal in flight asks units for.
     sent: Vec<Waiter>,
     /// Requests that came later.
@@ -20,15 +20,6 @@ struct KeyRenewals {
 }
 
 impl Renewals {
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// When the renewal of a key was sent that is on its way, nanoseconds.
     pub(crate) fn sent_ns(&self, key: Key) -> Option<u64> {
         self.0.of(key).get(&key).map(|renewing| renewing.sent_ns)

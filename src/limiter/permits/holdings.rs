@@ -14,7 +14,7 @@ use limit::{Charge, Key, Outcome, Plan, Quota, State};
 
 /// Held permits, by key. Keys do not share a lock, because every request takes and gives one back.
 #[derive(Debug, Default)]
-pub(crate) struct Holdings(StripedMap<Holding>);
+pub(crate) struct Holdings(pub(crate) StripedMap<Holding>);
 
 #[derive(Debug)]
 pub(crate) struct Holding {
@@ -87,11 +87,6 @@ impl Holding {
 }
 
 impl Holdings {
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     pub(crate) fn want(&self, plan: &Arc<Plan>, waiter: Waiter) {
         let key = waiter.charge.key;
         let mut keys = self.0.of(key);

@@ -18,7 +18,6 @@ use crate::wait::Waiter;
 use limit::lease_messages::{LinkError, Reply};
 use limit::{Charge, Key, Plan};
 
-/// The permits of this node, and what Redis is told of them.
 pub(crate) struct Permits {
     fleet: Arc<Fleet>,
     pub(crate) holdings: Holdings,

@@ -461,7 +461,7 @@ fn announce(table: &mut RouteTable, nodes: &[Arc<Limiter>]) {
     share(table, nodes);
     for node in nodes {
         let windows = table.policies().iter().flat_map(|policy| policy.windows.iter());
-        node.declare(windows.map(|window| window.quota));
+        node.table().declare(windows.map(|window| window.quota));
     }
 }
 
