@@ -250,10 +250,6 @@ fn in_fleet(bytes: usize) -> Arc<Limiter> {
             true
         }
 
-        fn same_shard(&self, _: Key, _: Key) -> bool {
-            true
-        }
-
         fn round_trip_ns(&self, _key: Key) -> u64 {
             1_000_000
         }
@@ -363,7 +359,7 @@ fn resident_bytes() -> u64 {
 
 fn ours(bytes: usize) -> Arc<Limiter> {
     let limiter = Limiter::new(Table::with_memory(bytes));
-    limiter.declare([ample()]);
+    limiter.table().declare([ample()]);
     Arc::new(limiter)
 }
 

@@ -26,8 +26,9 @@ use limit::{Algorithm, Charge, Key, Plan, PlanId, Quota, ScriptModel, Sharing, W
 use limiter::global::config::{Login, Server, Topology};
 use limiter::global::{Config, Global};
 use limiter::local::Table;
-use limiter::{Change, ClientAddress, Decision, Done, Fleet, Holder, Limiter, Link, Override};
+use limiter::{Change, ClientAddress, Decision, Done, Fleet, Limiter, Link, Override};
 use metrics::{Metrics, ScrapeFormat};
+use policy::Holder;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -71,9 +72,9 @@ async fn throughput() {
         // The first makes the keys.
         plains.extend((turn > 0).then_some(rate));
         for (way, (_, make)) in ways.iter().enumerate() {
-            let before = global.status().remove(0);
+            let before = global.status().remove(0).counts;
             let rate = redis.cost(batched(&global, *make, OPERATIONS)).await;
-            let after = global.status().remove(0);
+            let after = global.status().remove(0).counts;
             rates[way].extend((turn > 0).then_some(rate));
             gathered[way] =
                 (after.operations - before.operations) as f64 / (after.calls - before.calls) as f64;
@@ -132,7 +133,7 @@ async fn leased(redis: &Redis) -> f64 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     assert!(admitted * 10 > decisions * 9, "{admitted} of {decisions} were admitted from a lease");
-    let asked: u64 = nodes.iter().map(|(global, ..)| global.status().remove(0).operations).sum();
+    let asked: u64 = nodes.iter().map(|(global, ..)| global.status().remove(0).counts.operations).sum();
     for (global, ..) in nodes {
         global.shutdown().await;
     }
@@ -184,7 +185,7 @@ async fn alone() {
         let global = redis.global();
         global.ready(Duration::from_secs(5)).await;
         let (times, mut rx) = mpsc::unbounded_channel();
-        let before = global.status().remove(0);
+        let before = global.status().remove(0).counts;
         let asking = tokio::task::spawn_blocking({
             let global = Arc::clone(&global);
             move || ask_alone(&global, pause, &times)
@@ -194,7 +195,7 @@ async fn alone() {
             took.push(time);
         }
         let rate = asking.await.expect("it does not panic");
-        let after = global.status().remove(0);
+        let after = global.status().remove(0).counts;
         let gathered = (after.operations - before.operations) as f64 / (after.calls - before.calls) as f64;
         took.sort_unstable();
         let at = |share: f64| took[((took.len() - 1) as f64 * share) as usize];
@@ -330,10 +331,6 @@ impl Link for Lender {
 
     fn round_trip_ns(&self, key: Key) -> u64 {
         self.global.round_trip_ns(key)
-    }
-
-    fn same_shard(&self, one: Key, other: Key) -> bool {
-        self.global.same_shard(one, other)
     }
 
     fn nodes(&self) -> u32 {

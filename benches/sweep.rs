@@ -90,10 +90,6 @@ impl Link for Redis {
         500_000
     }
 
-    fn same_shard(&self, _one: Key, _other: Key) -> bool {
-        true
-    }
-
     fn nodes(&self) -> u32 {
         1
     }

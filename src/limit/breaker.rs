@@ -10,7 +10,7 @@ use std::ops::Range;
 /// connection. Open, it lets one call in [`TRIED_EVERY`] through; [`OPEN_NS`] later, give or take a fifth, one in
 /// [`HALF_OPEN_EVERY`] until one of them has an end. It closes when calls succeed: the first one where a
 /// connection was refused, [`SUCCESSES_MIN`] in a row where calls failed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Breaker {
     state: State,
     /// Calls of the last seconds, by second modulo their number.
@@ -30,10 +30,15 @@ pub enum Phase {
     HalfOpen,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum State {
+    #[default]
     Closed,
-    Open { since_ns: u64, until_ns: u64, missing: u8 },
+    Open {
+        since_ns: u64,
+        until_ns: u64,
+        missing: u8,
+    },
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,11 +49,6 @@ struct CallCounts {
 }
 
 impl Breaker {
-    /// A closed breaker that has counted no call yet.
-    pub fn new() -> Breaker {
-        Breaker { state: State::Closed, seconds: [CallCounts::default(); SECONDS], closed_ns: 0 }
-    }
-
     /// Which calls may pass now: an open breaker becomes half-open by time alone.
     pub fn phase(&self, now_ns: u64) -> Phase {
         match self.state {
@@ -130,19 +130,12 @@ impl Breaker {
         second.failures = second.failures.saturating_add(failures);
     }
 
-    /// Calls and failures of the last ten seconds.
     fn last_seconds(&self, now_ns: u64) -> (u64, u64) {
         let oldest = (now_ns / SECOND_NS).saturating_sub(SECONDS as u64 - 1);
         let recent = self.seconds.iter().filter(|second| second.number >= oldest);
         recent.fold((0, 0), |(calls, failures), second| {
             (calls + u64::from(second.calls), failures + u64::from(second.failures))
         })
-    }
-}
-
-impl Default for Breaker {
-    fn default() -> Breaker {
-        Breaker::new()
     }
 }
 
@@ -193,7 +186,7 @@ mod tests {
         fn opens_exactly_when_it_should(
             events in prop::collection::vec((event(), 0_u64..2_000_000_000, any::<u64>()), 1..300)
         ) {
-            let (mut breaker, mut calls, mut now_ns) = (Breaker::new(), Vec::new(), 3_600 * SECOND_NS);
+            let (mut breaker, mut calls, mut now_ns) = (Breaker::default(), Vec::new(), 3_600 * SECOND_NS);
             for (event, pause_ns, jitter) in events {
                 now_ns += pause_ns;
                 let before = breaker.phase(now_ns);
@@ -222,7 +215,7 @@ mod tests {
         fn three_successes_in_a_row_always_close_it(
             events in prop::collection::vec((event(), any::<u64>()), 0..100)
         ) {
-            let (mut breaker, mut now_ns) = (Breaker::new(), 3_600 * SECOND_NS);
+            let (mut breaker, mut now_ns) = (Breaker::default(), 3_600 * SECOND_NS);
             for (event, jitter) in events {
                 now_ns += SECOND_NS / 10;
                 apply(&mut breaker, event, now_ns, jitter);
@@ -236,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_refused_connection_opens_at_once_and_one_success_closes() {
-        let mut breaker = Breaker::new();
+        let mut breaker = Breaker::default();
         breaker.refused(SECOND_NS, 0);
         assert_eq!(breaker.phase(SECOND_NS), Phase::Open);
         breaker.refused(2 * SECOND_NS, 0);
@@ -250,7 +243,7 @@ mod tests {
     #[test]
     fn is_open_for_thirty_seconds_give_or_take_a_fifth() {
         for jitter in [0, 1, 17, u64::MAX] {
-            let mut breaker = Breaker::new();
+            let mut breaker = Breaker::default();
             breaker.refused(0, jitter);
             assert_eq!(breaker.phase(24 * SECOND_NS - 1), Phase::Open);
             assert_eq!(breaker.phase(36 * SECOND_NS), Phase::HalfOpen);
@@ -261,7 +254,7 @@ mod tests {
 
     #[test]
     fn failures_of_long_ago_do_not_count() {
-        let mut breaker = Breaker::new();
+        let mut breaker = Breaker::default();
         for _ in 0..19 {
             breaker.failed(SECOND_NS, 0);
         }

@@ -160,7 +160,6 @@ impl Zone {
 pub struct Calendar {
     unit: CalendarUnit,
     zone: &'static Zone,
-    /// The day on which months begin.
     anchor: u8,
     /// When the clock of `now_ns` reads 0, seconds since 1970.
     origin_s: u64,
@@ -267,7 +266,6 @@ impl Calendar {
         number(self.index_at(seconds(now_ns / SECOND_NS + self.origin_s)))
     }
 
-    /// When a window begins, on the clock.
     pub(super) fn start_ns(&self, window: u64) -> u64 {
         self.start_unix_s(window).saturating_sub(self.origin_s).saturating_mul(SECOND_NS)
     }

@@ -22,7 +22,6 @@ fn reset_ns(out: u64) -> u64 {
     if out == 0 { 0 } else { RETRY_NS }
 }
 
-/// What a client is told to wait, nanoseconds.
 const RETRY_NS: u64 = 1_000_000_000;
 
 #[cfg(test)]

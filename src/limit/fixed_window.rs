@@ -4,6 +4,7 @@
 //! Up to twice the limit can pass around a boundary; use a sliding window if that is too much. A count above the limit is
 //! a debt: each window that ends takes one limit of it, and the rest counts in the next.
 
+use super::state::units_of;
 use super::{Answer, Outcome, Quota};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +27,6 @@ impl Counter {
         Counter { place, count: self.count.saturating_sub(limit_of(quota).saturating_mul(ended)) }
     }
 
-    /// Which window it counts in.
     pub(super) fn window(self, quota: &Quota) -> u64 {
         quota.calendar().map_or(self.place, |_| quota.window_at(self.place))
     }
@@ -82,15 +82,13 @@ impl Counter {
         self.at(quota, now_ns).count == 0
     }
 
-    /// What is missing, as a fraction (missing, whole); more than the whole if it is in debt.
     pub(super) fn used(self, quota: &Quota, now_ns: u64) -> (u64, u64) {
         (self.at(quota, now_ns).count, limit_of(quota))
     }
 
     /// A counter of which that fraction is spent, rounded up to a unit.
-    pub(super) fn with_used(quota: &Quota, (used, whole): (u64, u64), now_ns: u64) -> Counter {
-        let count = (u128::from(used) * u128::from(limit_of(quota))).div_ceil(u128::from(whole));
-        Counter { place: place_at(quota, now_ns), count: u64::try_from(count).unwrap_or(u64::MAX) }
+    pub(super) fn with_used(quota: &Quota, used: (u64, u64), now_ns: u64) -> Counter {
+        Counter { place: place_at(quota, now_ns), count: units_of(used, limit_of(quota)) }
     }
 
     fn reset_ns(self, quota: &Quota, now_ns: u64) -> u64 {
@@ -110,7 +108,6 @@ fn place_at(quota: &Quota, now_ns: u64) -> u64 {
     quota.calendar().map_or_else(|| quota.window_at(now_ns), |_| now_ns)
 }
 
-/// The most units a window holds.
 fn limit_of(quota: &Quota) -> u64 {
     quota.limit().get()
 }

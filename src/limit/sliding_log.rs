@@ -10,22 +10,20 @@
 
 use std::collections::VecDeque;
 
+use super::state::units_of;
 use super::{Answer, Outcome, Quota};
 
 /// The log of one key: the time of each unit that still counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Log {
-    /// When each unit was taken, nanoseconds, the oldest first.
     times_ns: VecDeque<u64>,
 }
 
 impl Log {
     /// A log of which the fraction `used.0 / used.1` was spent at `now_ns`, rounded up to a unit.
     pub fn with_used(quota: &Quota, used: (u64, u64), now_ns: u64) -> Log {
-        let count =
-            (u128::from(used.0) * u128::from(quota.limit().get())).div_ceil(u128::from(used.1.max(1)));
-        let mut log = Log::default();
-        log.push(quota, (count as u64).min(quota.limit().get()), now_ns);
+        let (limit, mut log) = (quota.limit().get(), Log::default());
+        log.push(quota, units_of(used, limit).min(limit), now_ns);
         log
     }
 

@@ -10,6 +10,7 @@
 //! counts in the next. The estimate is the same before and behind that moment. Spent and owed together are at most
 //! 2^44 - 1 units.
 
+use super::state::units_of;
 use super::{Answer, Outcome, Quota};
 
 /// The counts of two neighbouring windows.
@@ -17,9 +18,7 @@ use super::{Answer, Outcome, Quota};
 pub(super) struct Pair {
     /// Number of the current window, 40 bits.
     index: u64,
-    /// Units spent in the window before it.
     previous: u64,
-    /// Units spent in it.
     current: u64,
 }
 
@@ -97,17 +96,16 @@ impl Pair {
         pair.previous == 0 && pair.current == 0
     }
 
-    /// What is missing, as a fraction (missing, whole); more than the whole if it is in debt.
     pub(super) fn used(self, quota: &Quota, now_ns: u64) -> (u64, u64) {
         (self.at(quota, now_ns).estimate(quota, now_ns), limit_of(quota))
     }
 
     /// A pair of which that fraction is spent in the current window, rounded up to a unit.
     pub(super) fn with_used(quota: &Quota, used: (u64, u64), now_ns: u64) -> Pair {
-        Pair { index: index_of(quota, now_ns), previous: 0, current: scale(used, limit_of(quota)) }
+        let current = units_of(used, limit_of(quota)).min(COUNT_MAX);
+        Pair { index: index_of(quota, now_ns), previous: 0, current }
     }
 
-    /// Nanoseconds since the current window began.
     fn elapsed_ns(self, quota: &Quota, now_ns: u64) -> u64 {
         if index_of(quota, now_ns) < self.index { 0 } else { now_ns % quota.period_ns() }
     }
@@ -154,17 +152,10 @@ impl Pair {
     }
 }
 
-/// `used / whole` of `limit`, rounded up; at most what a count tells apart.
-fn scale((used, whole): (u64, u64), limit: u64) -> u64 {
-    let scaled = (u128::from(used) * u128::from(limit)).div_ceil(u128::from(whole));
-    scaled.min(u128::from(COUNT_MAX)) as u64
-}
-
 fn index_of(quota: &Quota, now_ns: u64) -> u64 {
     (now_ns / quota.period_ns()) & INDEX_MASK
 }
 
-/// The most units two windows hold.
 fn limit_of(quota: &Quota) -> u64 {
     quota.limit().get().min(COUNT_MAX)
 }

@@ -106,14 +106,12 @@ impl SmallWindow {
         (self, Outcome::new(answer, left, few.reset_ns(quota, steps, now_ns)))
     }
 
-    /// Counts a denied cost until nothing is left.
     pub(super) fn count_denied(self, quota: &Quota, steps: Steps, cost: u64, now_ns: u64) -> SmallWindow {
         let step = step_of(quota, steps, now_ns);
         let few = self.at(steps, step);
         few.spend(steps, cost.min(quota.limit().get().saturating_sub(few.len as u64)), step)
     }
 
-    /// Counts a cost whether it fits or not.
     pub(super) fn debit(self, quota: &Quota, steps: Steps, cost: u64, now_ns: u64) -> SmallWindow {
         let (limit, step) = (quota.limit().get(), step_of(quota, steps, now_ns));
         let few = self.at(steps, step);
@@ -263,9 +261,7 @@ fn step_within(quota: &Quota, steps: Steps, now_ns: u64) -> u64 {
     }
 }
 
-/// The most units of such a window.
 const FEW_MAX: u64 = 32;
-/// The most steps that a period is divided into.
 const COUNT_MAX: u64 = 32_768;
 /// Bits of the two words that hold units; the others hold the step of the newest.
 const BITS: u32 = 84;

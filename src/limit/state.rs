@@ -85,9 +85,8 @@ impl State {
     /// before.
     pub fn repay(self, quota: &Quota, cost: u64, now_ns: u64) -> State {
         let (used, whole) = self.used(quota, now_ns);
-        let room = u128::from(whole.saturating_mul(2).saturating_sub(used));
-        let units = (room * u128::from(quota.capacity())).div_ceil(u128::from(whole.max(1)));
-        self.debit(quota, cost.min(u64::try_from(units).unwrap_or(u64::MAX)), now_ns)
+        let room = whole.saturating_mul(2).saturating_sub(used);
+        self.debit(quota, cost.min(units_of((room, whole), quota.capacity())), now_ns)
     }
 
     /// Counts what was admitted elsewhere at `spent_ns`, as much of it as is left, so that nothing is owed after it. Units of a
@@ -219,9 +218,7 @@ impl State {
     /// share's sake.
     pub fn with_used(quota: &Quota, used: (u64, u64), now_ns: u64) -> State {
         if quota.is_few() {
-            let units =
-                (u128::from(used.0) * u128::from(quota.capacity())).div_ceil(u128::from(used.1.max(1)));
-            return State::default().debit(quota, u64::try_from(units).unwrap_or(u64::MAX), now_ns);
+            return State::default().debit(quota, units_of(used, quota.capacity()), now_ns);
         }
         match quota.algorithm() {
             Algorithm::TokenBucket | Algorithm::LeakyBucket => {
@@ -256,6 +253,12 @@ fn aligned(old: &Quota, new: &Quota) -> Quota {
         (Some(before), Some(now)) if before.unit() == now.unit() && before != now => old.on_calendar(now),
         _ => *old,
     }
+}
+
+/// `used / whole` of a limit, rounded up to a unit.
+pub(super) fn units_of((used, whole): (u64, u64), limit: u64) -> u64 {
+    let units = (u128::from(used) * u128::from(limit)).div_ceil(u128::from(whole.max(1)));
+    u64::try_from(units).unwrap_or(u64::MAX)
 }
 
 /// Units to a fraction of 2^-64, of what an algorithm calls used.

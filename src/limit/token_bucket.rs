@@ -57,7 +57,6 @@ pub(super) fn is_full(state: u64, quota: &Quota, now_ns: u64) -> bool {
     state <= quota.axis().position(now_ns)
 }
 
-/// What is missing, as a fraction (missing, whole); more than the whole if it is in debt.
 pub(super) fn used(state: u64, quota: &Quota, now_ns: u64) -> (u64, u64) {
     let axis = quota.axis();
     (state.saturating_sub(axis.position(now_ns)), axis.capacity)

@@ -119,7 +119,6 @@ impl Decision {
         other.map_or(self.usual, |(_, refund)| *refund)
     }
 
-    /// Notes how the charge of this index is given back.
     pub(crate) fn note(&mut self, index: usize, refund: Refund) {
         if refund != self.usual {
             // A request has no more charges than a route has windows, far fewer than that.
@@ -127,7 +126,6 @@ impl Decision {
         }
     }
 
-    /// Notes who decided the charge of this index.
     pub(crate) fn note_elsewhere(&mut self, index: usize, elsewhere: RemoteDecider) {
         self.elsewhere.push((u16::try_from(index).unwrap_or(u16::MAX), elsewhere));
     }
@@ -155,10 +153,7 @@ impl Decision {
             .zip(&self.outcomes)
             .filter(|(charge, outcome)| !charge.shadow && !outcome.is_admitted())
     }
-}
 
-impl Decision {
-    /// Forgets what was decided before.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.outcomes.clear();
@@ -213,7 +208,6 @@ impl Decision {
         }
     }
 
-    /// Chooses `binding`.
     pub(crate) fn bind(&mut self, charges: &[Charge]) {
         self.binding = self.bound(charges, !self.is_admitted(), |charge| !charge.shadow);
     }

@@ -22,7 +22,6 @@ pub struct Fleet {
     /// The hash state that keys of client addresses start from.
     addresses: SipHasher13,
     pub(super) lease_bytes: usize,
-    /// Whether any policy has penalties.
     pub(super) has_penalties: AtomicBool,
 }
 
@@ -71,12 +70,6 @@ impl Fleet {
     /// Whether Redis answers, but later than a request may wait.
     pub(super) fn is_late_as_a_rule(&self, key: Key) -> bool {
         self.link.answers(key) && !self.link.is_quick(key)
-    }
-
-    /// Whether to lease even a small limit: there is no other node to miss the units, or answers come too late for
-    /// requests to wait.
-    pub(super) fn wants_ahead(&self, key: Key) -> bool {
-        self.nodes() <= 1 || self.is_late(key)
     }
 
     /// Whether a request may overdraw the lease by one unit instead of waiting. Each node may owe one, so this needs at

@@ -19,6 +19,7 @@ use std::sync::{Arc, Mutex};
 use smallvec::SmallVec;
 
 use super::*;
+use crate::global::ShardId;
 use limit::lease_messages::{ExactCharge, Grant, LinkError, Op, Reply, TakeReply};
 use limit::{Algorithm, Answer, Key, Plan, ScriptModel, Sharing, State, WhenDown};
 use metrics::DecidingTier;
@@ -59,8 +60,8 @@ impl Link for FakeRedis {
         100 - self.held_back_percent.load(Ordering::Relaxed)
     }
 
-    fn same_shard(&self, one: Key, other: Key) -> bool {
-        one.low() & 1 == other.low() & 1
+    fn shard(&self, key: Key) -> ShardId {
+        ShardId::new((key.low() & 1) as usize)
     }
 
     fn nodes(&self) -> u32 {
@@ -205,7 +206,7 @@ fn charge(node: &Limiter, key: u64, limit: u64, overshoot: f64, when_down: WhenD
     let sharing = Sharing::new(&quota, overshoot, when_down);
     let plans = node.fleet().expect("a fleet's node").plans();
     let plan = plans.id(Plan { policy: "p".into(), quota, sharing });
-    node.declare([quota, quota.share_of(2)]);
+    node.table().declare([quota, quota.share_of(2)]);
     let key =
         Key::new(u128::from(key.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(key << 40 | key));
     Charge { plan: Some(plan), ..Charge::one(key, quota) }
@@ -293,7 +294,7 @@ fn what_was_taken_before_or_after_a_wait_comes_back_whole() {
             let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
             let plan =
                 node.fleet().expect("a fleet's node").plans().id(Plan { policy: "p".into(), quota, sharing });
-            node.declare([quota, quota.share_of(2)]);
+            node.table().declare([quota, quota.share_of(2)]);
             Charge { quota, plan: Some(plan), cost: 5, ..charge }
         };
         // The wait ends in the second after it began, in which it counts.

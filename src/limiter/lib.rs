@@ -167,11 +167,6 @@ impl Limiter {
         &self.table
     }
 
-    /// Makes the quotas of a configuration known; see [`Table::declare`].
-    pub fn declare(&self, quotas: impl IntoIterator<Item = Quota>) {
-        self.table.declare(quotas);
-    }
-
     /// From now on these keys, and no others, are decided by this node alone, each by its quota, whose algorithm is that of
     /// its policy.
     pub fn keep_local(&self, quotas: HashMap<u64, Quota>) {

@@ -4,7 +4,6 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A collection that is empty nearly always.
 #[derive(Debug, Default)]
 pub(super) struct MostlyEmpty<T> {
     /// How many it holds, so that the usual case (none) takes no lock.
@@ -12,7 +11,6 @@ pub(super) struct MostlyEmpty<T> {
     held: Mutex<T>,
 }
 
-/// Something that holds so many.
 pub(super) trait Holds {
     fn count(&self) -> usize;
 }
@@ -36,7 +34,6 @@ impl<T: Holds> MostlyEmpty<T> {
         self.count.load(Ordering::Relaxed) == 0
     }
 
-    /// Looks at it or changes it.
     pub(super) fn with<R>(&self, change: impl FnOnce(&mut T) -> R) -> R {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         let result = change(&mut held);

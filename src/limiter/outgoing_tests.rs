@@ -50,7 +50,7 @@ fn admitted(limiter: &Arc<Limiter>, table: &RouteTable, now_ns: u64, asked: usiz
 /// Tells a limiter the quotas of a table, as a publication does.
 fn declare(limiter: &Limiter, table: &RouteTable) {
     let windows = table.policies().iter().flat_map(|policy| &policy.windows);
-    limiter.declare(windows.map(|window| window.quota));
+    limiter.table().declare(windows.map(|window| window.quota));
 }
 
 fn labels(table: &RouteTable) -> Vec<&str> {
@@ -144,11 +144,11 @@ fn what_was_spent_stays_spent_and_differences_are_counted() {
         assert_eq!(admitted(&limiter, &table, NOW, 4), alone - 3, "{old:?} {new:?}");
         let refused = check(&limiter, &table, &job("ann"), NOW);
         let expected = [(PolicyId::default(), Comparison::OnlyOldDenies)];
-        assert_eq!(refused.event.comparisons(), if old == new { &[][..] } else { &expected });
+        assert_eq!(refused.event.comparisons.as_slice(), if old == new { &[][..] } else { &expected });
         let fresh = check(&limiter, &table, &job("bob"), NOW);
         let expected = [(PolicyId::default(), Comparison::Agreed)];
-        assert_eq!(fresh.event.comparisons(), if old == new { &[][..] } else { &expected });
-        assert_eq!(fresh.event.counts().len(), 1, "one policy");
+        assert_eq!(fresh.event.comparisons.as_slice(), if old == new { &[][..] } else { &expected });
+        assert_eq!(fresh.event.counts.len(), 1, "one policy");
     }
 }
 
@@ -168,7 +168,7 @@ fn the_algorithm_of_before_counts_for_one_period() {
     // Nothing passed, so the window of now has all of its units.
     assert_eq!(admitted(&limiter, &table, NOW, 1), 0);
     assert_eq!(admitted(&limiter, &over, NOW, 9), 5);
-    assert!(check(&limiter, &over, &job("ann"), NOW).event.comparisons().is_empty());
+    assert!(check(&limiter, &over, &job("ann"), NOW).event.comparisons.is_empty());
 }
 
 #[test]

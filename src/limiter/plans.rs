@@ -155,7 +155,6 @@ impl Plans {
         if self.nodes.swap(nodes, Ordering::Relaxed) == nodes { Vec::new() } else { self.fallbacks() }
     }
 
-    /// How many plans are known.
     #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.numbers().known.len()

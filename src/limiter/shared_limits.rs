@@ -22,7 +22,6 @@ use crate::plans::PlanRef;
 use crate::wait::{Wait, Waiter};
 use limit::{Algorithm, Charge, Plan};
 
-/// The parts that lease limits with a fleet.
 pub(crate) struct SharedLimits {
     pub(crate) fleet: Arc<Fleet>,
     pub(crate) leases: Arc<Leases>,
@@ -112,11 +111,9 @@ impl SharedLimits {
                 continue;
             }
             // Redis takes all that it is asked together or nothing, and worlds are refused apart.
+            let place = |charge: &Charge| (charge.world(), self.fleet.link.shard(charge.key));
             let together = |group: &&mut SmallVec<[usize; 2]>| {
-                group.iter().all(|other| {
-                    let other = &charges[*other];
-                    other.world() == charge.world() && self.fleet.link.same_shard(other.key, charge.key)
-                })
+                group.iter().all(|other| place(&charges[*other]) == place(&charge))
             };
             match groups.iter_mut().find(together) {
                 Some(group) => group.push(index),
@@ -188,7 +185,7 @@ impl SharedLimits {
     /// Returns all that this node holds, because it stops; see [`Limiter::release_all`](crate::Limiter::release_all).
     pub(crate) fn release_all(&self, now_ns: u64) -> bool {
         // Looked at first, because an answer makes its key a watched one, or a debt, before it is no longer missing.
-        let is_asked = !self.leases.renewals.is_empty() || !self.exact.questions.is_empty();
+        let is_asked = !self.leases.renewals.0.is_empty() || !self.exact.questions.is_empty();
         self.tell(true, now_ns);
         let owes = || !self.fallback.debts.is_empty() || !self.fallback.unsent.is_empty();
         self.leases.release_all(now_ns) || is_asked || owes()

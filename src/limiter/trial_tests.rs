@@ -36,7 +36,7 @@ fn ask(limiter: &Arc<Limiter>, table: &RouteTable, job: &Job, now_ns: u64) -> (b
 }
 
 fn told(check: &Check<'_>) -> (bool, Option<Comparison>) {
-    let comparisons = check.event.comparisons();
+    let comparisons = &check.event.comparisons;
     assert!(comparisons.iter().all(|(candidate, _)| *candidate == NEW));
     (check.is_admitted(), comparisons.first().map(|(_, comparison)| *comparison))
 }
@@ -135,7 +135,7 @@ fn two_trials_of_one_request_are_told_apart() {
     ];
     let (limiter, table) = (limiter(), table(&policies));
     let newer = PolicyId::new(3);
-    let said = [0; 4].map(|_| check(&limiter, &table, &job("ann"), NOW).event.comparisons().to_vec());
+    let said = [0; 4].map(|_| check(&limiter, &table, &job("ann"), NOW).event.comparisons.to_vec());
     let (agreed, old) = (Comparison::Agreed, Comparison::OnlyOldDenies);
     let expected = [(agreed, agreed), (agreed, agreed), (old, agreed), (old, agreed)];
     assert_eq!(said, expected.map(|(one, other)| vec![(NEW, one), (newer, other)]));
@@ -151,7 +151,7 @@ fn a_candidate_that_decides_refuses_and_the_policy_in_force_is_compared() {
     assert_eq!(ask(&limiter, &table, &job("ann"), NOW), (true, Some(Comparison::Agreed)));
     let refused = check(&limiter, &table, &job("ann"), NOW);
     assert!(!refused.is_admitted());
-    assert_eq!(refused.event.comparisons(), [(NEW, Comparison::OnlyNewDenies)]);
+    assert_eq!(refused.event.comparisons.as_slice(), [(NEW, Comparison::OnlyNewDenies)]);
     let violated: Vec<_> =
         refused.decision.violated(&refused.charges).map(|(charge, _)| charge.policy).collect();
     assert_eq!(violated, [NEW]);
@@ -183,7 +183,7 @@ fn a_penalty_of_the_one_keeps_the_other_from_nothing() {
     let (limiter, table) = (limiter(), table(&[live, candidate(&["9/m"], 0)]));
     let ask = |now_ns| {
         let check = check(&limiter, &table, &job("ann"), now_ns);
-        let comparison = check.event.comparisons().first().map(|(_, comparison)| *comparison);
+        let comparison = check.event.comparisons.first().map(|(_, comparison)| *comparison);
         let waits = check.decision.retry_after_ns().map(|wait_ns| wait_ns / SECOND);
         (check.is_admitted(), check.is_penalised(LIVE), comparison, waits)
     };

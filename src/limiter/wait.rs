@@ -2,9 +2,9 @@
 //! after the request was decided, so every answer and the end of the wait are ordered by one lock: an answer is either
 //! used by the request or treated as [`LateAnswer`] by whoever brings it.
 
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Poll, Waker};
 
 use smallvec::SmallVec;
 
@@ -40,7 +40,6 @@ pub(super) enum EarlyDecision {
 #[derive(Clone, Debug)]
 pub(super) struct Waiter {
     pub(super) wait: Arc<Wait>,
-    /// Index of its charge.
     pub(super) index: usize,
     pub(super) charge: Charge,
 }
@@ -55,7 +54,6 @@ pub(super) enum Attempt {
     Over,
 }
 
-/// The answers that one request waits for.
 #[derive(Debug)]
 pub(super) struct Wait(Mutex<State>);
 
@@ -64,10 +62,9 @@ struct State {
     answers: SmallVec<[ChargeOutcome; 4]>,
     /// How many charges have no answer yet.
     open: usize,
-    /// The request no longer waits.
     over: bool,
     /// How each charge without an answer was decided; empty until `tell_fates`.
-    fates: SmallVec<[Option<EarlyDecision>; 4]>,
+    fates: SmallVec<[EarlyDecision; 4]>,
     /// Answers that came after the wait ended and before `fates` was known.
     late: SmallVec<[(usize, LateAnswer); 2]>,
     waker: Option<Waker>,
@@ -90,7 +87,7 @@ impl Wait {
     /// Whether a charge was admitted without its answer, or is being decided right now.
     pub(super) fn stands(&self, charge: usize) -> bool {
         let state = self.state();
-        state.over && !matches!(state.fates.get(charge), Some(None | Some(EarlyDecision::Refused)))
+        state.over && state.fates.get(charge) != Some(&EarlyDecision::Refused)
     }
 
     /// Resolves a charge with `answer` if its request still waits; else returns false without calling it. The lock is
@@ -120,12 +117,10 @@ impl Wait {
         Attempt::Resolved
     }
 
-    /// Whether every charge has its answer.
     pub(super) fn is_resolved(&self) -> bool {
         self.state().open == 0
     }
 
-    /// Whether the request no longer waits.
     pub(super) fn is_over(&self) -> bool {
         self.state().over
     }
@@ -143,45 +138,34 @@ impl Wait {
     pub(super) fn resolve_late(&self, charge: usize, late: LateAnswer) -> Option<EarlyDecision> {
         let mut state = self.state();
         if let Some(fate) = state.fates.get(charge) {
-            return *fate;
+            return Some(*fate);
         }
         state.late.push((charge, late));
         None
     }
 
     /// Publishes how the charges were decided, and returns the late answers that came before.
-    pub(super) fn tell_fates(
-        &self,
-        fates: SmallVec<[Option<EarlyDecision>; 4]>,
-    ) -> SmallVec<[(usize, LateAnswer); 2]> {
+    pub(super) fn tell_fates(&self, fates: &[EarlyDecision]) -> SmallVec<[(usize, LateAnswer); 2]> {
         let mut state = self.state();
-        state.fates = fates;
+        state.fates = fates.into();
         std::mem::take(&mut state.late)
     }
 
-    fn poll(&self, cx: &Context<'_>) -> Poll<()> {
-        let mut state = self.state();
-        if state.open == 0 {
-            return Poll::Ready(());
-        }
-        if state.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
-            state.waker = Some(cx.waker().clone());
-        }
-        Poll::Pending
+    /// Done when every charge has its answer.
+    pub(super) fn resolved(&self) -> impl Future<Output = ()> {
+        poll_fn(|cx| {
+            let mut state = self.state();
+            if state.open == 0 {
+                return Poll::Ready(());
+            }
+            if state.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
+                state.waker = Some(cx.waker().clone());
+            }
+            Poll::Pending
+        })
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Done when every charge of a wait has its answer.
-pub(super) struct WaitResolution<'w>(pub(super) &'w Wait);
-
-impl Future for WaitResolution<'_> {
-    type Output = ();
-
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        self.0.poll(cx)
     }
 }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::Limiter;
 use super::check::charge_state::ChargeState;
 use super::decision::ClientAddress;
-use super::wait::{EarlyDecision, Wait, WaitResolution};
+use super::wait::{EarlyDecision, Wait};
 use base::clock;
 use limit::{Charge, Key};
 
@@ -49,7 +49,6 @@ impl Waiting {
         Duration::from_nanos(until_ns.max().unwrap_or(0).saturating_sub(now_ns))
     }
 
-    /// The keys that Redis is asked about.
     fn asked_keys(&self) -> impl Iterator<Item = Key> {
         let asked = self.charges.iter().zip(&self.states).filter(|(_, state)| **state == ChargeState::Asked);
         asked.map(|(charge, _)| charge.key)
@@ -57,7 +56,7 @@ impl Waiting {
 
     /// Done when Redis has answered everything.
     pub fn resolved(&self) -> impl Future<Output = ()> {
-        WaitResolution(&self.wait)
+        self.wait.resolved()
     }
 }
 
@@ -78,8 +77,8 @@ impl Drop for Waiting {
         }
         // `resume` has taken the states out, and tells the fates itself.
         if let Some(shared) = self.limiter.shared.as_ref().filter(|_| !self.states.is_empty()) {
-            let fates = SmallVec::from_elem(Some(EarlyDecision::Refused), self.charges.len());
-            shared.exact.tell_fates(&self.wait, &self.charges, fates, clock::now_ns());
+            let fates: SmallVec<[_; 4]> = SmallVec::from_elem(EarlyDecision::Refused, self.charges.len());
+            shared.exact.tell_fates(&self.wait, &self.charges, &fates, clock::now_ns());
         }
     }
 }

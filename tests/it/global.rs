@@ -43,7 +43,7 @@ fn what_waits_is_gathered_into_few_calls() {
     let total: u64 = (0..7).map(|key| node.add_at_last(key, 0)).sum();
     assert_eq!(total, 2_000);
     let after = node.status();
-    let calls = after.calls - before.calls;
+    let calls = after.counts.calls - before.counts.calls;
     assert!(calls <= 2_000 / 4, "{calls} calls for 2,000 operations");
 }
 
@@ -55,7 +55,7 @@ fn a_key_of_the_wrong_type_spoils_only_its_own_operation() {
     let asked: Vec<_> = (1..=3).map(|key| node.ask(add(key, 1)).counted()).collect();
     assert_eq!(asked, [Ok(1), Err(LinkError::Refused), Ok(1)]);
     assert_eq!(node.status().condition, Condition::Up);
-    assert_eq!(node.status().refused, 1);
+    assert_eq!(node.status().counts.refused, 1);
 }
 
 #[test]
@@ -421,7 +421,7 @@ fn permits_and_leases_of_a_wrong_type_begin_anew() {
         let renewed = node.ask(add(2, 1)).answer().0;
         assert!(matches!(renewed, Ok(Reply::Grant(_))), "{kind}: {renewed:?}");
     }
-    assert_eq!(node.status().refused, 0);
+    assert_eq!(node.status().counts.refused, 0);
 }
 
 #[test]

@@ -33,7 +33,7 @@ const TWO: &str = "AAAAAAAAAAAAAAAAAAAAAg";
 fn a_call_whose_reply_is_lost_counts_once() {
     let (redis, toxic, node) = behind();
     let (mut answered, mut rounds) = (0, 0);
-    while rounds < 5 || node.status().resent == 0 {
+    while rounds < 5 || node.status().counts.resent == 0 {
         rounds += 1;
         toxic.cut(true);
         let before = counter(&redis, ONE);
@@ -144,10 +144,10 @@ fn a_far_server_is_up_but_not_quick() {
         ((0..200).filter(|_| node.global.is_quick(Key::new(1))).count() <= 3).then_some(())
     });
     assert!(node.status().is_up);
-    let connects = node.status().connects;
+    let connects = node.status().counts.connects;
     let asked: Vec<_> = (0..500).map(|_| node.ask(add(2, 1))).collect();
     assert!(asked.iter().all(|asked| asked.counted().is_ok()));
-    assert!(node.status().connects <= connects + 2, "it is not connected to over and over");
+    assert!(node.status().counts.connects <= connects + 2, "it is not connected to over and over");
     toxic.delay(Duration::ZERO);
     eventually("it is quick again", || (0..50).all(|_| node.global.is_quick(Key::new(1))).then_some(()));
 }

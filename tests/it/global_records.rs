@@ -149,7 +149,7 @@ fn one_poisoned_lease_leaves_other_keys_unharmed() {
             assert!(matches!(answer, Ok(Reply::Grant(_))), "{key} {record:?}: {answer:?}");
         }
     }
-    assert_eq!((node.status().condition, node.status().opened), (Condition::Up, 0));
+    assert_eq!((node.status().condition, node.status().counts.opened), (Condition::Up, 0));
     eventually("there is something to be had again", || match node.ask(add(1, 1)).answer().0 {
         Ok(Reply::Grant(grant)) => (grant.tokens >= 1.0).then_some(()),
         other => panic!("{other:?}"),

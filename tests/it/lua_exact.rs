@@ -312,7 +312,7 @@ impl History {
     }
 
     fn run(mut self, store: &mut Store, together: &mut Agreement) {
-        self.limiter.declare(self.charges.iter().map(|charge| charge.quota));
+        self.limiter.table().declare(self.charges.iter().map(|charge| charge.quota));
         let mut admitted_at = None;
         for _ in 0..60 {
             self.pass();
@@ -367,7 +367,7 @@ impl History {
         let unit_ns = |quota: Quota| quota.period_ns().get() as f64 / quota.limit().get() as f64;
         self.slack_ns[index] = TICKS_NS + self.slack_ns[index] * (unit_ns(new) / unit_ns(old)).max(1.0);
         self.charges[index].quota = new;
-        self.limiter.declare([new]);
+        self.limiter.table().declare([new]);
         // Both meet it now: when a window is only looked at, neither says when it is carried over.
         self.limiter.table().take(&Charge { cost: 0, ..self.charges[index] }, self.now_us * 1_000);
         store.take(&[&self.keys[index]], &[part(new, 0, 0)], self.now_us);

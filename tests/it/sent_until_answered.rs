@@ -112,10 +112,10 @@ fn reports_without_a_free_record_are_known_to_be_unsent() {
     redis.signal("STOP");
     let mut sent = Vec::new();
     eventually("there is no record left", || {
-        let before = node.status().calls;
+        let before = node.status().counts.calls;
         let asked = node.ask(add(1, 1));
         eventually("it is sent or not", || {
-            (asked.has_answer() || node.status().calls > before).then_some(())
+            (asked.has_answer() || node.status().counts.calls > before).then_some(())
         });
         if !asked.has_answer() {
             sent.push(asked);

@@ -149,10 +149,6 @@ impl Link for Wire {
         self.is_up(key) && self.round_trip_ns <= DEADLINE_NS
     }
 
-    fn same_shard(&self, _one: Key, _other: Key) -> bool {
-        true
-    }
-
     fn nodes(&self) -> u32 {
         self.nodes
     }

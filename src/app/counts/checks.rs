@@ -85,7 +85,7 @@ fn count_usage(
     let Some(gathered) = &counts.usage else { return };
     let unix = Duration::from_micros(u64::try_from(ready.wall.0).unwrap_or(0));
     let subject = &ready.subject;
-    for (who, mut amount) in check.usage(table, subject.consumer(), subject.tenant()) {
+    for (who, mut amount) in check.usage(0, table, subject.consumer(), subject.tenant()) {
         if is_taken_back {
             amount.units = 0;
         }

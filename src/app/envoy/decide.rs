@@ -226,7 +226,7 @@ impl Decider {
         let minute = usage::UnixMinute::of(self.unix(now_ns));
         for (number, part) in (0_u16..).zip(parts) {
             let (consumer, tenant) = (part.subject.consumer(), part.subject.tenant());
-            for (who, amount) in check.usage_of(number, &snapshot.table, consumer, tenant) {
+            for (who, amount) in check.usage(number, &snapshot.table, consumer, tenant) {
                 tally.count(minute, who, amount);
             }
         }

@@ -72,7 +72,7 @@ impl Answer<'_> {
         if check.blocked.is_some() {
             return over_limit();
         }
-        if check.missing.is_some() && check.event.counts().iter().any(|count| count.part == part) {
+        if check.missing.is_some() && check.event.counts.iter().any(|count| count.part == part) {
             return over_limit();
         }
         let windows = check.charges.iter().zip(&check.decision.outcomes);

@@ -126,7 +126,7 @@ impl<'r> Interval<'r> {
         let mut shards: Vec<&Status> = self.now.redis.iter().collect();
         shards.sort_by_key(|shard| shard.is_up && shard.is_quick);
         let shown = |shard: &Status| {
-            let earlier = before.get(shard.shard.as_str()).copied().unwrap_or(shard);
+            let earlier = before.get(shard.shard.as_str()).map_or(shard.counts, |earlier| earlier.counts);
             json!({
                 "shard": shard.shard,
                 "server": shard.server,
@@ -135,10 +135,10 @@ impl<'r> Interval<'r> {
                 "up": shard.is_up,
                 "in-time": shard.is_quick,
                 "round-trip": shard.round_trip_ns as f64 / 1e9,
-                "calls": self.rate(shard.calls, earlier.calls),
-                "operations": self.rate(shard.operations, earlier.operations),
-                "late": self.rate(shard.late, earlier.late),
-                "lost": self.rate(shard.lost, earlier.lost),
+                "calls": self.rate(shard.counts.calls, earlier.calls),
+                "operations": self.rate(shard.counts.operations, earlier.operations),
+                "late": self.rate(shard.counts.late, earlier.late),
+                "lost": self.rate(shard.counts.lost, earlier.lost),
             })
         };
         shards.into_iter().take(SHARDS_SHOWN).map(shown).collect()

@@ -26,7 +26,7 @@ pub(super) fn snapshot(
     salt: &[u8; 16],
 ) -> Snapshot {
     shared_tier::share(&mut table, limiter);
-    limiter.declare(
+    limiter.table().declare(
         table.policies().iter().flat_map(|policy| policy.windows.iter().flat_map(|window| window.quotas())),
     );
     let policy_series = |policy: &Policy| {

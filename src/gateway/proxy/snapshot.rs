@@ -75,12 +75,12 @@ impl Series {
             let window = &self.windows[charge.policy.index()][usize::from(charge.window)];
             window.said(worker, decision.tier, outcome.is_admitted());
         }
-        for said in event.counts() {
+        for said in &event.counts {
             let series = &self.policies[said.policy.index()];
             series.decided(worker, said.decision);
             series.decided_by(worker, said.tier);
         }
-        for (policy, comparison) in event.comparisons() {
+        for (policy, comparison) in &event.comparisons {
             self.policies[policy.index()].compared(worker, *comparison);
         }
     }

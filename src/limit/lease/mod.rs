@@ -188,7 +188,6 @@ impl Lease {
         (since_ns as f64 * self.0.rate() * (UNIT as f64 / 1e9)) as i64
     }
 
-    /// Answers a request whose cost is not held.
     #[cold]
     fn without(&mut self, plan: &Plan, cost: u64, now_ns: u64, lead_ns: u64) -> LeaseAnswer {
         let (end_ns, deny_until_ns) = (self.0.end_ns(), self.0.deny_until_ns());
@@ -266,11 +265,6 @@ impl Lease {
         }
     }
 
-    /// Remembers a denial of Redis for `wait_ns`.
-    pub fn deny_for(&mut self, wait_ns: u64, now_ns: u64) {
-        self.deny_until(now_ns.saturating_add(wait_ns));
-    }
-
     /// Forgets a denial. It is not set to end now, because a thread that has read the clock before would still find it,
     /// and for a cost that was never refused.
     pub fn end_denial(&mut self) {
@@ -337,7 +331,7 @@ impl Lease {
     /// Remembers that Redis refused `cost` units of an exact window: until then, as many or more would be refused too.
     pub fn refuse(&mut self, cost: u64, wait_ns: u64, now_ns: u64) {
         self.0.set_offered(u32::try_from(cost).unwrap_or(u32::MAX));
-        self.deny_for(wait_ns, now_ns);
+        self.deny_until(now_ns.saturating_add(wait_ns));
     }
 
     /// How long a refusal of Redis still holds for a request of this cost, nanoseconds; longer for a larger cost if the
@@ -525,7 +519,6 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-/// One unit in a balance.
 const UNIT: i64 = 1 << 20;
 const UNITS_MAX: u64 = 1 << 40;
 /// The shortest time without requests that counts as a pause.

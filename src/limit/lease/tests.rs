@@ -275,7 +275,7 @@ fn a_denial_of_redis_is_kept_and_costs_nothing() {
     assert!(matches!(lease.take(&plan, 1, NOW + 299 * MS, LEAD), LeaseAnswer::Denied { .. }));
     assert_eq!(lease.take(&plan, 1, NOW + 301 * MS, LEAD), LeaseAnswer::Ask);
     let mut exact = Lease::default();
-    exact.deny_for(5 * MS, NOW);
+    exact.deny_until(NOW + 5 * MS);
     let LeaseAnswer::Denied { retry_after_ns } = exact.take(&plan, 1, NOW, LEAD) else {
         panic!("it is denied")
     };
@@ -632,7 +632,7 @@ fn exact_keys_have_a_fallback_and_their_burst_refills() {
     let mut lease = Lease::default();
     assert_eq!(admitted_in_fallback(&mut lease, &plan, 100, NOW), 5);
     // Redis is back and denies; then it is gone again.
-    lease.deny_for(50 * MS, NOW + MS);
+    lease.deny_until(NOW + 51 * MS);
     assert!(matches!(lease.take(&plan, 1, NOW + 2 * MS, LEAD), LeaseAnswer::Denied { .. }));
     assert_eq!(admitted_in_fallback(&mut lease, &plan, 100, NOW + 3 * MS), 0);
     assert!(!lease.says_nothing(&plan, NOW + 500 * MS));

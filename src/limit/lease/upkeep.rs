@@ -265,21 +265,12 @@ impl Lease {
             false => (self.spent(), -(self.0.balance() as f64 / UNIT as f64), 0.0),
         };
         let renewal = Renewal {
-            key,
-            plan: Arc::clone(plan),
             epoch: self.0.epoch(),
-            demand: 0.0,
             reported: self.0.reported(),
             rate: self.0.rate(),
-            pending: 0,
-            costs: SmallVec::new(),
-            hint: 0.0,
             spent,
-            refilled: 0.0,
-            delta,
             keep,
-            release: true,
-            ahead: false,
+            ..Renewal::report(key, Arc::clone(plan), delta)
         };
         self.0.raise(Flag::InFlight);
         if is_fallback {

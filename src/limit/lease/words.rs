@@ -25,7 +25,6 @@ impl Words {
         self.0[0] = balance as u64;
     }
 
-    /// When the lease ends, nanoseconds.
     #[inline]
     pub(super) fn end_ns(&self) -> u64 {
         (self.0[1] >> 16) << TICK_BITS
@@ -36,7 +35,6 @@ impl Words {
         self.0[1] = (ticks(end_ns) << 16) | (self.0[1] & 0xffff);
     }
 
-    /// Notes an arrival.
     #[inline]
     pub(super) fn set_seen(&mut self, now_ns: u64) {
         self.0[1] = (self.0[1] & !0xffff) | ((now_ns >> SEEN_BITS) & 0xffff);
@@ -168,10 +166,8 @@ impl Words {
     }
 }
 
-/// What a lease remembers in one bit.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Flag {
-    /// A renewal is in flight.
     InFlight = 1,
     /// The one unit that may be owed until Redis answers is spent.
     Overdrawn = 2,
@@ -215,7 +211,6 @@ const EPOCH_MASK: u32 = (1 << 24) - 1;
 const SEEN_BITS: u32 = 22;
 /// The last arrival is known to this many nanoseconds.
 pub(super) const SEEN_STEP_NS: u64 = 1 << SEEN_BITS;
-/// Reports are noted in steps of this.
 pub(super) const REPORT_STEP_NS: u64 = 1 << REPORT_BITS;
 const REPORT_BITS: u32 = 20;
 

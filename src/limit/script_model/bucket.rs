@@ -1,14 +1,13 @@
 //! The twin of lua/lease.lua: names, order of operations and rounding are the script's.
 
-use super::{DEEPEST, EXACT, GrantNumbers, LENT_EPOCHS, LENT_SHARE, RenewalNumbers, STAYS_MAX};
+use super::{DEEPEST, EXACT, LENT_EPOCHS, LENT_SHARE, RenewalNumbers, STAYS_MAX};
 use super::{float, is_count, is_plan, ns, pack, share_of, unpack, wanted_of};
-use crate::lease_messages::LentWindow;
+use crate::lease_messages::{Grant, LentWindow};
 
 /// The record that Redis keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Record {
     at_us: f64,
-    /// Units left.
     level: f64,
     /// Sum of the rates granted in this epoch, units a second.
     promised: f64,
@@ -36,7 +35,6 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The bytes that the script stores.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let floats = [self.promised, self.wanted, self.wanted_before, self.out, self.out_before];
         let nodes = [self.nodes, self.nodes_before];
@@ -163,7 +161,7 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(Le
     Some((lent, at_us))
 }
 
-pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers) -> GrantNumbers {
+pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers) -> Grant {
     let Open { record: mut s, number, ends_us, is_aged, less } = open_any(*saved, now_us, r);
     let old = (less > 0.0).then(|| r.clone().under([s.plan[0], s.plan[1]], s.plan[2]));
     let (limit, r) = (r.limit, old.as_ref().unwrap_or(r));
@@ -179,15 +177,15 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
             s.nodes = 0f64.max(s.nodes - 1.0);
         }
         *saved = Some(s.packed(r));
-        return GrantNumbers { epoch: number, level: s.level - less, ..GrantNumbers::default() };
+        return Grant { epoch: number as u32, level: s.level - less, ..Grant::default() };
     }
     if less > 0.0 {
         *saved = Some(s.packed(r));
         // The next unit comes as under the old plan. Nodes count by the new one, so they are told the level of which it comes then.
         let missing = 1.0 - (s.level - less);
-        let (lasts_us, deny_us) = (ends_us - s.at_us, (missing / r.refill * 1e6).floor());
+        let (lasts_ns, deny_ns) = (ns(ends_us - s.at_us), ns((missing / r.refill * 1e6).floor()));
         let level = 1.0 - missing * limit / r.limit;
-        return GrantNumbers { epoch: number, lasts_us, deny_us, level, ..GrantNumbers::default() };
+        return Grant { epoch: number as u32, lasts_ns, deny_ns, level, ..Grant::default() };
     }
     let demand = r.demand.max(0.001);
     let (rate, reported) = if is_first { (0.0, 0.0) } else { (r.rate, r.reported) };
@@ -208,15 +206,8 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
     let deny_us = if is_served { 0.0 } else { lease_deny(&s, r, &n, part) };
     let rate = n.rate;
     *saved = Some(s.packed(r));
-    GrantNumbers {
-        epoch: number,
-        tokens,
-        rate,
-        lasts_us: ends_us - s.at_us,
-        deny_us,
-        level: s.level,
-        wait_us: 0.0,
-    }
+    let (lasts_ns, deny_ns) = (ns(ends_us - s.at_us), ns(deny_us));
+    Grant { epoch: number as u32, tokens, rate, lasts_ns, deny_ns, level: s.level, wait_ns: 0 }
 }
 
 /// Opens a record of any plan. One of another is advanced under that, and then carried over: what was spent stays spent.
@@ -381,7 +372,6 @@ struct Node {
     share: f64,
     rate: f64,
     is_first: bool,
-    /// Time left of the epoch.
     left_s: f64,
     /// The bucket has not refused since it was full, and its nodes are few: so none may hold what the others will need.
     is_divided: bool,
@@ -486,7 +476,6 @@ fn is_tight(s: &Record, r: &RenewalNumbers) -> bool {
     is_over && !r.ahead && per_epoch(r) <= TIGHT_UNITS && per_epoch(r) * 8.0 >= r.burst
 }
 
-/// Units that refill in an epoch.
 fn per_epoch(r: &RenewalNumbers) -> f64 {
     r.refill * (r.epoch_us / 1e6)
 }

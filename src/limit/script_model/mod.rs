@@ -31,20 +31,11 @@ impl ScriptModel {
     /// Answers a renewal at `now_us` of Redis's clock, microseconds since 1970.
     pub fn renew(&mut self, renewal: &Renewal, now_us: u64) -> Grant {
         let asked = RenewalNumbers::asked(renewal, now_us);
-        let granted = match renewal.plan.quota.algorithm() {
+        match renewal.plan.quota.algorithm() {
             Algorithm::FixedWindow | Algorithm::SlidingWindow => {
                 window::renew(&mut self.window, now_us as f64, &asked)
             }
             _ => bucket::renew(&mut self.bucket, now_us as f64, &asked),
-        };
-        Grant {
-            epoch: granted.epoch as u32,
-            tokens: granted.tokens,
-            rate: granted.rate,
-            lasts_ns: ns(granted.lasts_us),
-            deny_ns: ns(granted.deny_us),
-            level: granted.level,
-            wait_ns: ns(granted.wait_us),
         }
     }
 }
@@ -119,7 +110,6 @@ impl RenewalNumbers {
         }
     }
 
-    /// The number of the window of a time.
     fn window_at(&self, period_us: f64, at_us: f64) -> f64 {
         let Some((first, starts_us)) = self.edges else { return (at_us / period_us).floor() };
         let last = starts_us.len() - 1;
@@ -129,7 +119,6 @@ impl RenewalNumbers {
         first + place as f64 + beyond
     }
 
-    /// When the window of a number begins.
     fn window_start_us(&self, period_us: f64, index: f64) -> f64 {
         let Some((first, starts_us)) = self.edges else { return index * period_us };
         let near = (index - first).clamp(0.0, (starts_us.len() - 1) as f64);
@@ -314,18 +303,6 @@ const LENT_EPOCHS: f64 = 2.0;
 const LENT_SHARE: f64 = 100.0;
 /// A limit that refills fewer units than this in an epoch is small for a node that asks for its lease ahead of need.
 const SMALL_AHEAD: f64 = 1.5;
-
-/// A grant as a script returns it.
-#[derive(Clone, Copy, Debug, Default)]
-struct GrantNumbers {
-    epoch: f64,
-    tokens: f64,
-    rate: f64,
-    lasts_us: f64,
-    deny_us: f64,
-    level: f64,
-    wait_us: f64,
-}
 
 #[cfg(test)]
 mod tests;

@@ -2,10 +2,9 @@
 
 use super::bucket::number_of;
 use super::{DAY_US, float, is_calendar, is_count, is_plan, ns, pack, share_of, unpack, wanted_of};
-use super::{GrantNumbers, LENT_EPOCHS, LENT_SHARE, RenewalNumbers};
-use crate::lease_messages::LentWindow;
+use super::{LENT_EPOCHS, LENT_SHARE, RenewalNumbers};
+use crate::lease_messages::{Grant, LentWindow};
 
-/// The record that Redis keeps of one key.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Record {
     at_us: f64,
@@ -13,15 +12,11 @@ pub(super) struct Record {
     /// found again under another zone or anchor.
     current: f64,
     previous: f64,
-    /// Demand reported in this epoch, and in the last, units a second.
     wanted: f64,
     wanted_before: f64,
-    /// Units granted in this epoch, and in the last.
     out: f64,
     out_before: f64,
-    /// Time since the epoch began.
     since_us: f64,
-    /// How many nodes reported in this epoch, and in the last.
     nodes: f64,
     nodes_before: f64,
     /// The plan it was written under: limit, period.
@@ -29,7 +24,6 @@ pub(super) struct Record {
 }
 
 impl Record {
-    /// The bytes that the script stores.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         let doubles = [self.at_us, self.current, self.previous];
         let floats = [self.wanted, self.wanted_before, self.out, self.out_before];
@@ -41,7 +35,6 @@ impl Record {
         Record { at_us: now_us, previous: r.edges.map_or(0.0, |_| now_us), ..Record::default() }
     }
 
-    /// Whether a script may have written it.
     fn is_sound(&self, r: &RenewalNumbers) -> bool {
         let counts = [self.at_us, self.current, self.previous, self.wanted, self.wanted_before];
         let [limit, period_ns] = self.plan;
@@ -190,7 +183,7 @@ pub(super) fn look(record: &[u8], now_us: f64, r: &RenewalNumbers) -> Option<(Le
     Some((lent, at_us))
 }
 
-pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers) -> GrantNumbers {
+pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers) -> Grant {
     let mut open = open(*saved, now_us, r);
     let is_first = r.epoch != open.number;
     open.settle(r, r.delta);
@@ -209,11 +202,8 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
             s.previous += rate * (open.period_us / 1e6);
         }
         *saved = Some(s.packed(r));
-        return GrantNumbers {
-            epoch: open.number,
-            level: r.limit - open.spent(r),
-            ..GrantNumbers::default()
-        };
+        let level = r.limit - open.spent(r);
+        return Grant { epoch: open.number as u32, level, ..Grant::default() };
     }
     let (mut reported, demand) = (r.reported, r.demand.max(0.001));
     if is_first {
@@ -244,7 +234,8 @@ pub(super) fn renew(saved: &mut Option<Record>, now_us: f64, r: &RenewalNumbers)
     let wait_us = if served < r.pending { open.wait_us(r, dearest) } else { 0.0 };
     let level = r.limit - open.spent(r);
     *saved = Some(open.record.packed(r));
-    GrantNumbers { epoch: open.number, tokens, rate, lasts_us, deny_us, level, wait_us }
+    let [lasts_ns, deny_ns, wait_ns] = [lasts_us, deny_us, wait_us].map(ns);
+    Grant { epoch: open.number as u32, tokens, rate, lasts_ns, deny_ns, level, wait_ns }
 }
 
 /// Units for waiting requests, units for future ones, and those of them that become free only until the window ends.

@@ -17,7 +17,6 @@ pub(crate) enum ChargeState {
     Refused,
     /// It would fit, but was not taken because another charge refuses the request.
     Fits,
-    /// Redis is asked, and has not answered.
     Asked,
     /// Redis was asked, did not answer, and may have taken it.
     Unanswered,
@@ -25,7 +24,6 @@ pub(crate) enum ChargeState {
     Untaken,
 }
 
-/// A charge's state, and the outcome of its window.
 pub(crate) type ChargeOutcome = (ChargeState, Outcome);
 
 impl ChargeState {
@@ -39,7 +37,6 @@ impl ChargeState {
         if outcome.is_admitted() { ChargeState::taken(refund) } else { ChargeState::Refused }
     }
 
-    /// Whether its window has decided it.
     pub(crate) fn is_decided(self) -> bool {
         matches!(self, ChargeState::Taken { .. } | ChargeState::Refused | ChargeState::Fits)
     }

@@ -17,7 +17,6 @@ use crate::waiting::Waiting;
 use limit::{Algorithm, Charge, Outcome};
 use metrics::DecidingTier;
 
-/// The charges of one request while they are decided.
 pub(crate) struct ChargeWalk<'w> {
     pub(crate) limiter: &'w Arc<Limiter>,
     pub(crate) charges: &'w [Charge],
@@ -259,31 +258,27 @@ impl Waiting {
         }
         let fates = fates(&self.charges, &states, decision);
         for index in untaken {
-            if matches!(fates[index], Some(EarlyDecision::Stands { .. })) {
+            if fates[index] != EarlyDecision::Refused {
                 shared.fallback.owe_fallback(&self.charges[index], &states[index], now_ns);
             }
         }
-        shared.exact.tell_fates(&self.wait, &self.charges, fates, now_ns);
+        shared.exact.tell_fates(&self.wait, &self.charges, &fates, now_ns);
     }
 }
 
 /// How each charge was decided, for late answers.
-fn fates(
-    charges: &[Charge],
-    states: &[ChargeState],
-    decision: &Decision,
-) -> SmallVec<[Option<EarlyDecision>; 4]> {
+fn fates(charges: &[Charge], states: &[ChargeState], decision: &Decision) -> SmallVec<[EarlyDecision; 4]> {
     let fate = |(charge, state): (&Charge, &ChargeState)| match state {
         // Nobody needs what Redis was asked for, because it was admitted by what Redis had given before.
-        ChargeState::Taken { refund: Refund::Redis { .. }, .. } => Some(EarlyDecision::Refused),
+        ChargeState::Taken { refund: Refund::Redis { .. }, .. } => EarlyDecision::Refused,
         ChargeState::Taken { refund, .. } if !decision.is_refused_to(charge) || charge.count_denied => {
             let decided_ns = match refund {
                 Refund::Fallback { taken_ns, .. } => Some(*taken_ns),
                 _ => None,
             };
-            Some(EarlyDecision::Stands { decided_ns })
+            EarlyDecision::Stands { decided_ns }
         }
-        _ => Some(EarlyDecision::Refused),
+        _ => EarlyDecision::Refused,
     };
     charges.iter().zip(states).map(fate).collect()
 }

@@ -8,8 +8,11 @@ use metrics::{Comparison, DecidingTier, PolicyDecision};
 /// What each policy decided about one subject, in the order in which that was known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Event {
-    counts: SmallVec<[Count; 4]>,
-    comparisons: SmallVec<[(PolicyId, Comparison); 2]>,
+    /// What each policy decided.
+    pub counts: SmallVec<[Count; 4]>,
+    /// How each candidate compares with the policy that it is to replace, and the algorithm of each policy that changes with
+    /// that of before.
+    pub comparisons: SmallVec<[(PolicyId, Comparison); 2]>,
 }
 
 /// What one policy decided, once however many windows it has.
@@ -26,17 +29,6 @@ pub struct Count {
 }
 
 impl Event {
-    /// What each policy decided, in the order in which that was known.
-    pub fn counts(&self) -> &[Count] {
-        &self.counts
-    }
-
-    /// How each candidate compares with the policy that it is to replace, and the algorithm of each policy that changes with
-    /// that of before.
-    pub fn comparisons(&self) -> &[(PolicyId, Comparison)] {
-        &self.comparisons
-    }
-
     /// The one that decides what a log says of the subject: a penalty before a refusal, a refusal before a shadow's, a
     /// shadow's before an exemption, that before an admission; of several alike the first.
     pub fn deciding(&self) -> Option<Count> {
@@ -44,23 +36,13 @@ impl Event {
         self.counts.iter().rev().max_by_key(|count| weight(count.decision)).copied()
     }
 
-    pub(crate) fn compare(&mut self, candidate: PolicyId, comparison: Comparison) {
-        self.comparisons.push((candidate, comparison));
-    }
-
     /// What a policy decides of one part before anything is charged.
     pub(crate) fn decide(&mut self, policy: PolicyId, part: u16, decision: PolicyDecision) {
-        self.add(Count { policy, part, decision, tier: DecidingTier::Local });
+        self.counts.push(Count { policy, part, decision, tier: DecidingTier::Local });
     }
 
-    /// Adds the policies that exempt one part.
     pub(crate) fn exempt(&mut self, exempting: &[PolicyId], part: u16) {
         exempting.iter().for_each(|policy| self.decide(*policy, part, PolicyDecision::Exempt));
-    }
-
-    #[inline]
-    pub(crate) fn add(&mut self, count: Count) {
-        self.counts.push(count);
     }
 }
 
@@ -83,7 +65,7 @@ mod tests {
     use policy::definition::{ExemptDefinition, PolicyDefinition};
 
     fn decisions(check: &Check<'_>) -> Vec<(usize, PolicyDecision)> {
-        check.event.counts().iter().map(|count| (count.policy.index(), count.decision)).collect()
+        check.event.counts.iter().map(|count| (count.policy.index(), count.decision)).collect()
     }
 
     #[test]

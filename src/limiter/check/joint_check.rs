@@ -128,7 +128,7 @@ mod tests {
         let first = ask(&[("a", 2), ("b", 1)]);
         assert!(first.is_admitted());
         assert_eq!(left(&first), [(0, 1), (1, 2)]);
-        let counts: Vec<_> = first.event.counts().iter().map(|count| (count.part, count.decision)).collect();
+        let counts: Vec<_> = first.event.counts.iter().map(|count| (count.part, count.decision)).collect();
         let admitted = metrics::PolicyDecision::Admitted;
         assert_eq!(counts, [(0, admitted), (1, admitted)], "each is counted by itself");
         let second = ask(&[("b", 1), ("a", 2), ("c", 1)]);
@@ -188,8 +188,8 @@ mod tests {
         let ask = |consumers: &[&'static str]| {
             let parts: Vec<_> = consumers.iter().map(|consumer| part(&table, "jobs", consumer, 1)).collect();
             let check = check(&limiter, &parts, NOW);
-            let counts = check.event.counts().iter().map(|count| (count.part, count.decision));
-            let usage = |part: u16| check.usage_of(part, &table, Some("any"), None).count();
+            let counts = check.event.counts.iter().map(|count| (count.part, count.decision));
+            let usage = |part: u16| check.usage(part, &table, Some("any"), None).count();
             assert!(counts.clone().all(|(part, decision)| (usage(part) == 0) == (decision == exempt)));
             (check.is_admitted(), counts.collect::<Vec<_>>())
         };
@@ -211,13 +211,13 @@ mod tests {
         assert!(ask(&["a"]).is_admitted());
         let second = ask(&["a", "b"]);
         assert!(second.is_admitted(), "a candidate refuses nothing");
-        let compared: Vec<Comparison> = second.event.comparisons().iter().map(|(_, it)| *it).collect();
+        let compared: Vec<Comparison> = second.event.comparisons.iter().map(|(_, it)| *it).collect();
         assert_eq!(compared, [Comparison::of(false, true), Comparison::of(false, false)]);
         // More than there are numbers for: those beyond are decided, and not compared.
         let many: Vec<&'static str> = (0..40).map(|number| &*format!("many-{number}").leak()).collect();
         let many = ask(&many);
         assert!(many.is_admitted());
-        assert_eq!((many.charges.len(), many.event.comparisons().len()), (71, 31));
+        assert_eq!((many.charges.len(), many.event.comparisons.len()), (71, 31));
         assert!(many.charges[62..].iter().all(|charge| charge.trial.is_none()));
     }
 

@@ -12,7 +12,6 @@
 pub(super) mod charge_state;
 pub(super) mod charge_walk;
 pub(super) mod counted_keys;
-pub(super) mod decision_usage;
 pub(super) mod event;
 pub(super) mod forecast;
 pub(super) mod joint_check;
@@ -150,14 +149,11 @@ impl Limiter {
     /// by fallback.
     pub async fn finish(self: &Arc<Self>, pending: Pending, subject: &impl Subject, check: &mut Check<'_>) {
         let (waiting, left) = match pending {
-            Pending::Charges(waiting) => {
-                let deadline = waiting.deadline();
-                (waiting, deadline)
-            }
+            Pending::Charges(waiting) => return self.finish_together(waiting, check).await,
             Pending::Recall(recall) => {
-                let deadline = recall.deadline();
+                let deadline = recall.deadline;
                 let asked_ns = clock::now_ns();
-                let _ = timeout(deadline, recall.resolved()).await;
+                let _ = timeout(deadline, recall.wait.resolved()).await;
                 let Some(waiting) = check.recalled(self, recall, subject) else { return };
                 // Both waits share one deadline, because the client waits for their sum.
                 let waited = Duration::from_nanos(clock::now_ns() - asked_ns);
@@ -365,7 +361,6 @@ impl Check<'_> {
     }
 }
 
-/// The first charge of the policy that a memory is of.
 fn first_charge<'c>(charges: &'c [Charge], memory: &Charge) -> Option<&'c Charge> {
     charges.iter().find(|charge| charge.policy == memory.policy)
 }
@@ -442,12 +437,10 @@ impl Check<'_> {
                 (false, false, _) => metrics::PolicyDecision::Admitted,
             };
             let Charge { policy, part, .. } = *charge;
-            self.event.add(Count { policy, part, decision, tier: self.decision.tier });
+            self.event.counts.push(Count { policy, part, decision, tier: self.decision.tier });
         }
     }
-}
 
-impl Check<'_> {
     /// Compares the two policies of each trial, and the two algorithms of each policy that changes: whether each would have
     /// refused the subject, whatever others say.
     #[cold]
@@ -468,7 +461,7 @@ impl Check<'_> {
                 own.any(|(charge, outcome)| !outcome.is_admitted() || self.keeps_out(charge))
             };
             let comparison = Comparison::of(denies(false), denies(true));
-            self.event.compare(candidate, comparison);
+            self.event.comparisons.push((candidate, comparison));
         }
     }
 
@@ -482,7 +475,7 @@ impl Check<'_> {
                 now |= !outcome.is_admitted() && !policy.is_outgoing(charge);
             }
             if policy.is_changing() && policy.replaces().is_none() {
-                self.event.compare(policy.id, Comparison::of(before, now));
+                self.event.comparisons.push((policy.id, Comparison::of(before, now)));
             }
         }
     }
@@ -580,7 +573,7 @@ pub(super) mod tests {
     }
 
     fn decisions(check: &Check<'_>) -> Vec<(usize, metrics::PolicyDecision)> {
-        check.event.counts().iter().map(|count| (count.policy.index(), count.decision)).collect()
+        check.event.counts.iter().map(|count| (count.policy.index(), count.decision)).collect()
     }
 
     #[test]
@@ -610,10 +603,7 @@ pub(super) mod tests {
             check(&limiter, &table, &job("b", 1), NOW).is_admitted(),
             "another one has a limit of its own"
         );
-        assert!(
-            check(&limiter, &table, &job("a", 0), NOW).event.counts().is_empty(),
-            "of no cost, no policy"
-        );
+        assert!(check(&limiter, &table, &job("a", 0), NOW).event.counts.is_empty(), "of no cost, no policy");
     }
 
     #[test]

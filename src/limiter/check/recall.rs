@@ -17,18 +17,17 @@ use crate::Limiter;
 use crate::check::charge_state::{ChargeOutcome, ChargeState, Refund, said, unheard};
 use crate::fleet::Fleet;
 use crate::local::Table;
-use crate::wait::{Wait, WaitResolution};
+use crate::wait::Wait;
 use limit::lease_messages::{ExactCharge, Op, Reply};
 use limit::{Algorithm, Charge, Key, Quota};
 
 /// A question to Redis about memories, in flight.
 #[must_use = "nothing uses the answer unless `remembered` is called"]
 pub struct Recall {
-    wait: Arc<Wait>,
-    deadline: Duration,
+    pub(super) wait: Arc<Wait>,
+    pub(super) deadline: Duration,
 }
 
-/// Whether this node remembers the request.
 pub(super) fn is_remembered(table: &Table, memory: &Charge, now_ns: u64) -> bool {
     memory.plan.is_none() && table.is_remembered(memory, now_ns)
 }
@@ -86,16 +85,6 @@ impl Recall {
                 .send(Op::Peek(ExactCharge::of(memory, &plan)), Box::new(move |answer, _| done(answer)));
         }
         Some(Recall { wait, deadline })
-    }
-
-    /// How long a request waits for it.
-    pub(crate) fn deadline(&self) -> Duration {
-        self.deadline
-    }
-
-    /// Done when Redis has answered everything.
-    pub(crate) fn resolved(&self) -> impl Future<Output = ()> {
-        WaitResolution(&self.wait)
     }
 
     /// The indices of the memories that Redis has reported as spent so far.

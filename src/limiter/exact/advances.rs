@@ -31,7 +31,6 @@ struct LateGrant {
     charge: Charge,
     /// When Redis took it, microseconds of its clock.
     taken_us: u64,
-    /// When that was heard, nanoseconds.
     since_ns: u64,
 }
 
@@ -42,12 +41,8 @@ impl Advances {
         let granted = &mut keys.get_mut(&charge.key)?.granted;
         // What was given under another plan is left: `take_unused` returns it under that.
         let alike = |granted: &LateGrant| granted.charge.plan == charge.plan;
-        let mut missing = charge.cost;
-        let is_enough = granted.iter().filter(|granted| alike(granted)).any(|granted| {
-            missing = missing.saturating_sub(granted.charge.cost);
-            missing == 0
-        });
-        if !is_enough {
+        let costs = granted.iter().filter(|granted| alike(granted)).map(|granted| granted.charge.cost);
+        if costs.fold(0, u64::saturating_add) < charge.cost {
             return None;
         }
         let (mut missing, mut taken_us) = (charge.cost, None);
@@ -76,7 +71,6 @@ impl Advances {
         sum <= part
     }
 
-    /// Units admitted about which Redis has not answered.
     pub(crate) fn unanswered(&self, key: Key) -> u64 {
         self.0.of(key).get(&key).map_or(0, |advance| advance.unanswered)
     }

@@ -31,7 +31,6 @@ use super::wait::{EarlyDecision, LateAnswer, Wait};
 use limit::lease_messages::{ExactCharge, LinkError, Op, Reply, TakeReply};
 use limit::{Algorithm, Answer, Charge, Key, Outcome, Plan, Quota};
 
-/// Exact windows: what Redis is asked about them, and what it has said that no request has used yet.
 pub(crate) struct Exact {
     fleet: Arc<Fleet>,
     table: Arc<Table>,
@@ -283,7 +282,6 @@ impl Exact {
         self.resolve_one(wait, (index, charge), (late, now_ns), note);
     }
 
-    /// Resolves every charge of a question alike.
     fn resolve_all(&self, question: &Question, (state, late): (ChargeState, LateAnswer), now_ns: u64) {
         for which in question.charges() {
             self.resolve_one(&question.wait, which, (late, now_ns), || unheard(state));
@@ -380,17 +378,9 @@ impl Exact {
 
     /// Publishes how the charges of a wait were decided, for answers that are still to come, and handles those that came
     /// meanwhile.
-    pub(crate) fn tell_fates(
-        &self,
-        wait: &Wait,
-        charges: &[Charge],
-        fates: SmallVec<[Option<EarlyDecision>; 4]>,
-        now_ns: u64,
-    ) {
-        for (index, late) in wait.tell_fates(fates.clone()) {
-            if let Some(fate) = fates[index] {
-                self.late_decided(&charges[index], late, fate, now_ns);
-            }
+    pub(crate) fn tell_fates(&self, wait: &Wait, charges: &[Charge], fates: &[EarlyDecision], now_ns: u64) {
+        for (index, late) in wait.tell_fates(fates) {
+            self.late_decided(&charges[index], late, fates[index], now_ns);
         }
     }
 
@@ -465,7 +455,6 @@ impl Exact {
     }
 }
 
-/// In how many nanoseconds an empty window is full.
 fn refill_ns(quota: &Quota) -> u64 {
     let period_ns = quota.period_ns().get();
     match quota.algorithm() {

@@ -38,7 +38,6 @@ pub(crate) type Group = SmallVec<[Question; 1]>;
 pub(crate) type FreeUnits = SmallVec<[u64; 2]>;
 
 impl Questions {
-    /// Whether none is in flight or queued.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -146,7 +145,6 @@ impl Question {
         self.charges.len() == other.charges.len() && self.charges.iter().zip(&other.charges).all(is_of)
     }
 
-    /// Its charges with their indices.
     pub(crate) fn charges(&self) -> impl Iterator<Item = (usize, &Charge)> {
         self.indices.iter().copied().zip(&self.charges)
     }

@@ -29,13 +29,10 @@ pub(crate) struct SpentAt {
     pub(crate) us: u64,
 }
 
-/// What is owed of one key.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Debt {
     pub(crate) charge: Charge,
-    /// Units that Redis refused.
     refused: f64,
-    /// Units that it has not heard of.
     unheard: f64,
     pub(crate) at: SpentAt,
 }
@@ -71,7 +68,6 @@ impl Debt {
         Debt { charge: self.charge, refused: one.refused + other.refused, unheard, at }
     }
 
-    /// Its units of one kind.
     pub(crate) fn units(&self, kind: DebtKind) -> u64 {
         let units = if kind == DebtKind::Refused { self.refused } else { self.unheard };
         units.round() as u64
@@ -89,7 +85,6 @@ impl Debts {
         self.0.is_empty()
     }
 
-    /// Adds the cost of a charge to the debt of its key.
     pub(crate) fn add(&self, charge: &Charge, kind: DebtKind, at: SpentAt, nodes: u32) {
         self.0.with(|keys| {
             if keys.len() >= DEBTS_MAX && !keys.contains_key(&charge.key) {
@@ -122,18 +117,15 @@ impl Debts {
         });
     }
 
-    /// Takes out the debt of a key.
     pub(crate) fn take(&self, key: Key, now: SpentAt, nodes: u32) -> Option<Debt> {
         let debt = self.0.with(|keys| keys.remove(&key))?;
         Some(debt.at(now, nodes))
     }
 
-    /// The plans that debts are under.
     pub(crate) fn plans(&self) -> Vec<PlanId> {
         self.0.with(|keys| keys.values().filter_map(|debt| debt.charge.plan).collect())
     }
 
-    /// Up to `most` keys with a debt.
     pub(crate) fn due(&self, most: usize) -> Vec<Key> {
         self.0.with(|keys| keys.keys().take(most).copied().collect())
     }

@@ -6,31 +6,32 @@
 pub(super) mod debts;
 pub(super) mod repayment;
 pub(super) mod settling;
-pub(super) mod unsent_queue;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::check::charge_state::{ChargeOutcome, ChargeState, Refund, said};
 use crate::decision::{ClientAddress, Decision};
 use crate::fallback::debts::Debts;
-use crate::fallback::unsent_queue::UnsentQueue;
+use crate::fallback::settling::Settling;
 use crate::fleet::Fleet;
 use crate::leases::Leases;
 use crate::leases::lease_table::{ASK_RETRY_NS, lease_outcome, outcome_of};
 use crate::local::{StateLocation, Table};
+use crate::mostly_empty::MostlyEmpty;
 use crate::permits::Permits;
 use base::clock;
 use limit::{Algorithm, Answer, Charge, Lease, Outcome, Plan, WhenDown};
 use metrics::DecidingTier;
 
-/// What this node decides without Redis, and what it has to tell Redis.
 pub(crate) struct Fallback {
     fleet: Arc<Fleet>,
     table: Arc<Table>,
     leases: Arc<Leases>,
     permits: Arc<Permits>,
     pub(crate) debts: Debts,
-    pub(crate) unsent: UnsentQueue,
+    /// What waits for its shard, the oldest first.
+    pub(crate) unsent: MostlyEmpty<VecDeque<Settling>>,
 }
 
 impl Fallback {
@@ -46,7 +47,7 @@ impl Fallback {
             leases: Arc::clone(leases),
             permits: Arc::clone(permits),
             debts: Debts::default(),
-            unsent: UnsentQueue::default(),
+            unsent: MostlyEmpty::default(),
         }
     }
 
@@ -132,7 +133,6 @@ impl Fallback {
         }
     }
 
-    /// Spends this node's share of a window in its own table.
     fn take_share(&self, charge: &Charge, now_ns: u64) -> ChargeOutcome {
         if self.fleet.spenders(charge) == 0 {
             return (ChargeState::Refused, others_spend(charge));
@@ -146,12 +146,10 @@ impl Fallback {
         Charge { quota: self.fleet.share_of(charge), ..*charge }
     }
 
-    /// Refunds to this node's table what was taken under its share of the quota.
     pub(crate) fn refund_share(&self, charge: &Charge, place: StateLocation, taken_ns: u64) {
         self.table.give_back(&self.share_of(charge), place, taken_ns);
     }
 
-    /// Debits this node's share of a window.
     pub(crate) fn debit_share(&self, charge: &Charge, place: StateLocation, now_ns: u64) {
         self.table.debit(&self.share_of(charge), place, now_ns);
     }
@@ -187,7 +185,6 @@ impl Fallback {
         }
     }
 
-    /// What the coarse limit of `when-redis-down = "allow"` would say.
     pub(crate) fn peek_coarse(
         &self,
         plan: &Plan,
@@ -241,7 +238,6 @@ fn others_spend(charge: &Charge) -> Outcome {
     Outcome::new(Answer::Later { retry_after_ns }, 0, retry_after_ns)
 }
 
-/// What a client is told because Redis is down.
 fn down() -> Outcome {
     Outcome::new(Answer::Later { retry_after_ns: DOWN_RETRY_NS }, 0, 0)
 }

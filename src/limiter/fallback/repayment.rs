@@ -28,7 +28,6 @@ impl Fallback {
         }
     }
 
-    /// Adds a charge to what Redis has to be told of its key.
     pub(crate) fn add_debt(&self, charge: &Charge, kind: DebtKind, now_ns: u64) {
         self.debts.add(charge, kind, self.spent_at(charge.key, now_ns), self.fleet.nodes());
     }

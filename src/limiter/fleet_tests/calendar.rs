@@ -13,7 +13,7 @@ fn monthly(node: &Limiter, key: u64, overshoot: f64) -> Charge {
     let sharing = Sharing::new(&quota, overshoot, WhenDown::Local);
     assert_eq!(sharing.is_exact(), overshoot == 0.0);
     let plan = node.fleet().expect("a fleet's node").plans().id(Plan { policy: "p".into(), quota, sharing });
-    node.declare([quota, quota.share_of(2)]);
+    node.table().declare([quota, quota.share_of(2)]);
     Charge { quota, plan: Some(plan), ..one }
 }
 

@@ -341,10 +341,6 @@ impl Link for DownLink {
         MS
     }
 
-    fn same_shard(&self, _one: Key, _other: Key) -> bool {
-        true
-    }
-
     fn nodes(&self) -> u32 {
         self.nodes
     }
@@ -382,7 +378,7 @@ fn a_limit_of_fewer_units_than_nodes_is_spent_by_as_many_of_them() {
                 let fleet = node.fleet().expect("a fleet's node");
                 let plan = fleet.plans().id(Plan { policy: "p".into(), quota, sharing });
                 fleet.plans().resize(nodes);
-                node.declare([quota, quota.share_of(nodes)]);
+                node.table().declare([quota, quota.share_of(nodes)]);
                 let charge = Charge { plan: Some(plan), ..Charge::one(Key::new(3 << 64 | 1 << 20), quota) };
                 let passes = |_: &u64| decide_late(&node, &[charge], NOW).is_admitted();
                 admitted += (0..2 * limit).filter(passes).count() as u64;

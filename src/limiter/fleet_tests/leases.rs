@@ -213,7 +213,7 @@ fn of_a_year(node: &Limiter, charge: Charge) -> Charge {
     let quota = Quota::new(Algorithm::TokenBucket, charge.quota.limit(), year_ns, charge.quota.limit());
     let sharing = Sharing::new(&quota, 0.3, WhenDown::Local);
     let plan = node.fleet().expect("a fleet's node").plans().id(Plan { policy: "p".into(), quota, sharing });
-    node.declare([quota, quota.share_of(2)]);
+    node.table().declare([quota, quota.share_of(2)]);
     Charge { quota, plan: Some(plan), ..charge }
 }
 
@@ -359,8 +359,8 @@ fn a_lowered_bucket_tells_when_it_admits_again() {
             let sharing = Sharing { epoch_ns: SECOND / 2, spare: 0, when_down: WhenDown::Local };
             let plan =
                 node.fleet().expect("a fleet's node").plans().id(Plan { policy: "p".into(), quota, sharing });
-            node.declare([quota]);
-            alone.declare([quota]);
+            node.table().declare([quota]);
+            alone.table().declare([quota]);
             Charge { plan: Some(plan), ..Charge::one(Key::new(7), quota) }
         };
         let (before, after) = (charge(high), charge(low));

@@ -40,7 +40,7 @@ impl Nodes {
             let plans = node.fleet().expect("a fleet's node").plans();
             let sharing = Sharing::new(&quota, 0.0, WhenDown::Local);
             let plan = plans.id(Plan { policy: "p".into(), quota, sharing });
-            node.declare([quota, quota.share_of(2)]);
+            node.table().declare([quota, quota.share_of(2)]);
             let charge = Charge { quota, plan: Some(plan), ..exact(&node, 1, LIMIT) };
             (node, charge)
         };

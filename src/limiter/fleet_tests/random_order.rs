@@ -191,7 +191,7 @@ fn of_a_day(node: &Limiter, charge: Charge, overshoot: f64, when_down: WhenDown)
     let (limit, day) = (charge.quota.limit(), NonZeroU64::new(86_400 * SECOND).expect("not zero"));
     let quota = Quota::new(Algorithm::TokenBucket, limit, day, limit);
     let sharing = Sharing::new(&quota, overshoot, when_down);
-    node.declare([quota, quota.share_of(2)]);
+    node.table().declare([quota, quota.share_of(2)]);
     let plans = node.fleet().expect("a fleet's node").plans();
     let plan = plans.id(Plan { policy: "p".into(), quota, sharing });
     Charge { quota, plan: Some(plan), ..charge }
@@ -212,7 +212,7 @@ proptest! {
             let shared = play.node.shared.as_ref().expect("it is in a fleet");
             // A node alone may let in what a question on its way asks for, too.
             prop_assert!(when_down == WhenDown::Local || play.desk.held(&play.limits[2]) <= LIMIT / 4);
-            prop_assert!(shared.permits.holdings.len() <= 1 && shared.leases.renewals.len() <= 1);
+            prop_assert!(shared.permits.holdings.0.len() <= 1 && shared.leases.renewals.0.len() <= 1);
         }
         play.ends_all();
         for (index, limit) in play.limits.iter().enumerate().take(2) {
@@ -224,7 +224,7 @@ proptest! {
         }
         prop_assert_eq!(play.desk.held(&play.limits[2]), 0);
         let shared = play.node.shared.as_ref().expect("it is in a fleet");
-        prop_assert_eq!((shared.permits.holdings.len(), shared.leases.renewals.len()), (0, 0));
+        prop_assert_eq!((shared.permits.holdings.0.len(), shared.leases.renewals.0.len()), (0, 0));
         prop_assert!(shared.exact.questions.is_empty());
         // What is owed is told with the next request.
         play.happens(Event::Comes([false, false, false, true], 1));

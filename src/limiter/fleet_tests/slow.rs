@@ -45,10 +45,6 @@ impl Link for Way {
         self.far.deadline
     }
 
-    fn same_shard(&self, _one: Key, _other: Key) -> bool {
-        true
-    }
-
     fn nodes(&self) -> u32 {
         self.far.nodes
     }
@@ -121,7 +117,7 @@ impl Scene {
             let fleet = node.fleet().expect("a fleet's node");
             let sharing = Sharing::new(&quota, overshoot, when_down);
             let plan = fleet.plans().id(Plan { policy: "p".into(), quota, sharing });
-            node.declare([quota, quota.share_of(fleet.nodes())]);
+            node.table().declare([quota, quota.share_of(fleet.nodes())]);
             Charge { plan: Some(plan), ..Charge::one(Key::new(7 << 64 | 9 << 16), quota) }
         };
         let charges = nodes.iter().map(charge).collect();

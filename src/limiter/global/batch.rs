@@ -7,6 +7,7 @@ use redis::Cmd;
 use tokio::task::AbortHandle;
 
 use base::clock;
+use limit::Key;
 use limit::lease_messages::{LinkError, Op, Reply};
 
 use super::link::Done;
@@ -19,7 +20,6 @@ use super::wire;
 pub(super) struct Entry {
     pub(super) op: Op,
     pub(super) asker: Asker,
-    /// The shard its keys are on.
     pub(super) shard: ShardId,
     /// When `Global::send` was called, nanoseconds.
     pub(super) asked_ns: u64,
@@ -31,7 +31,6 @@ pub(super) struct Entry {
     pub(super) is_moving: bool,
 }
 
-/// An item in the queue of a pipeline.
 pub(super) enum QueueItem {
     Entry(Entry),
     /// A batch that another pipeline has sent and got no answer to; its shard has moved to this pipeline's node.
@@ -62,6 +61,11 @@ impl Drop for Asker {
 }
 
 impl Entry {
+    /// Its first key, by which it has its pipeline.
+    pub(super) fn key(&self) -> Key {
+        wire::keys(&self.op).first().map_or_else(Key::default, |(key, _)| *key)
+    }
+
     /// Entries of equal kind may share a batch, and batches go out in this order: reports before questions, so that a
     /// question sees what was reported. A redirected entry goes in a batch of its own.
     pub(super) fn kind(&self) -> (ShardId, bool, bool) {
@@ -112,17 +116,13 @@ pub(super) struct Batch {
     pub(super) command: Arc<Cmd>,
     /// The record it is remembered in; `None` if it is sent only once.
     pub(super) record: Option<Record>,
-    /// Its node is to take it although the slot is only on its way there.
     pub(super) asking: bool,
-    /// When it was first sent, nanoseconds.
     pub(super) first_ns: u64,
-    /// When it was last sent, nanoseconds.
     pub(super) sent_ns: u64,
     /// It is not sent again before this, nanoseconds.
     pub(super) rests_until_ns: u64,
     /// Number of the pipeline's connection it was last sent over; 0 before the first.
     pub(super) serial: u64,
-    /// Number of the flush it was part of.
     pub(super) flush: u64,
     /// Aborts the task that waits for its reply.
     pub(super) call: Option<AbortHandle>,
@@ -135,7 +135,6 @@ pub(super) struct Batch {
 }
 
 impl Batch {
-    /// A batch that was not sent yet.
     pub(super) fn new(shard: ShardId, entries: Vec<Entry>, command: Cmd, flush: u64, now_ns: u64) -> Batch {
         Batch {
             shard,
@@ -160,7 +159,6 @@ impl Batch {
         self.first_ns.saturating_add(if self.record.is_some() { KEPT_NS } else { LOST_NS })
     }
 
-    /// Ends it without an answer.
     pub(super) fn fail(self, why: LinkError, now_ns: u64) {
         for entry in self.entries {
             entry.asker.complete(Err(why), now_ns);
@@ -181,10 +179,10 @@ pub(super) fn command<'o>(
 ) -> Cmd {
     let before = u8::from(record.is_some()) + u8::from(since.is_some());
     let call = wire::Call::new(ops, before, since.is_some(), incarnation);
-    let keys = call.keys().len() + usize::from(before);
-    let bytes = 64 + 40 * keys + call.plans().len() + call.operations().len();
+    let keys = call.keys.len() + usize::from(before);
+    let bytes = 64 + 40 * keys + call.plans.len() + call.operations.len();
     let mut command = Cmd::with_capacity(keys + 5, bytes);
-    command.arg("EVALSHA").arg(script.hash()).arg(keys);
+    command.arg("EVALSHA").arg(&script.hash).arg(keys);
     let number = record.as_ref().map_or(0, |(number, _)| *number);
     if let Some((_, name)) = &record {
         command.arg(name);
@@ -193,7 +191,7 @@ pub(super) fn command<'o>(
         command.arg(name);
     }
     let mut buffer = Vec::with_capacity(256);
-    for (key, plan) in call.keys() {
+    for (key, plan) in &call.keys {
         buffer.clear();
         names.write_key(&mut buffer, tag, plan, *key);
         command.arg(&buffer);
@@ -201,9 +199,9 @@ pub(super) fn command<'o>(
     buffer.clear();
     buffer.extend((number as f64).to_le_bytes());
     buffer.extend(RECORD_MS.to_le_bytes());
-    buffer.extend(call.plans());
+    buffer.extend(&call.plans);
     command.arg(&buffer);
-    command.arg(call.operations());
+    command.arg(&call.operations);
     command
 }
 

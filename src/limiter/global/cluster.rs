@@ -16,19 +16,17 @@ use base::clock;
 
 use super::condition::Condition;
 use super::config::{Login, Server};
-use super::connection::{ConnectError, Connector};
-use super::node::{Locator, Node};
-use super::pipeline::Pipeline;
+use super::connection::{ConnectError, Connector, first_of};
+use super::node::Locator;
+use super::pipeline;
 use super::routes::RoutingState;
 use super::shard::NodeId;
 pub(super) mod slot;
 
-/// Keeps the map of a cluster, and the pipelines to its nodes.
 pub(super) struct SlotMap {
     pub(super) shared: Arc<RoutingState>,
     /// The configured servers: the map is asked for there at first, and all nodes take the same login.
     pub(super) seeds: Vec<Server>,
-    /// Connections to each node.
     pub(super) connections: usize,
     pub(super) stop: watch::Receiver<bool>,
     /// Nodes without slots to which calls were redirected, and until when they stay connected, nanoseconds.
@@ -65,28 +63,15 @@ impl SlotMap {
         while pipelines.join_next().await.is_some() {}
     }
 
-    /// The map of the first node that answers. Nodes in use are asked first, then the configured servers, each as soon
-    /// as the one before has failed or has been silent for [`ASKED_APART`].
+    /// The map of the first node that answers. Nodes in use are asked first, then the configured servers.
     async fn ask(&self) -> Result<Vec<Range>, String> {
         let nodes = self.shared.nodes.load_full();
         let known = nodes.iter().filter(|node| node.is_used()).filter_map(|node| node.fixed().cloned());
         let servers: Vec<Server> = known.chain(self.seeds.iter().cloned()).collect();
-        let mut servers = servers.into_iter().peekable();
-        let (mut asked, mut last) = (JoinSet::new(), String::new());
-        loop {
-            match servers.next() {
-                Some(server) => drop(asked.spawn(map_of(Arc::clone(&self.shared.connector), server))),
-                None if asked.is_empty() => return Err(last),
-                None => {}
-            }
-            tokio::select! {
-                Some(Ok(answer)) = asked.join_next() => match answer {
-                    Ok(ranges) => return Ok(ranges),
-                    Err(error) => last = error.to_string(),
-                },
-                () = tokio::time::sleep(ASKED_APART), if servers.peek().is_some() => {}
-                else => {}
-            }
+        let maps = servers.into_iter().map(|server| map_of(Arc::clone(&self.shared.connector), server));
+        match first_of(maps).await {
+            Some(answer) => answer.map_err(|error| error.to_string()),
+            None => Err(String::new()),
         }
     }
 
@@ -126,18 +111,8 @@ impl SlotMap {
     fn add(&self, host: &str, port: u16, pipelines: &mut JoinSet<()>) -> NodeId {
         let server = Server { host: host.to_owned(), port, ..self.seeds[0].clone() };
         let server = Server { login: Login { db: 0, ..server.login }, ..server };
-        let mut nodes = self.shared.nodes.load().to_vec();
-        let id = NodeId::new(nodes.len());
-        let (node, queues) =
-            Node::new(id, server.to_string(), Locator::Fixed(vec![server]), self.connections);
-        let node = Arc::new(node);
-        for (pipeline, queue) in queues.into_iter().enumerate() {
-            let pipeline = Pipeline::new(Arc::clone(&self.shared), Arc::clone(&node), pipeline, queue);
-            pipelines.spawn(pipeline.run(self.stop.clone()));
-        }
-        nodes.push(node);
-        self.shared.nodes.store(Arc::new(nodes.into()));
-        id
+        let named = (server.to_string(), Locator::Fixed(vec![server]));
+        pipeline::start(&self.shared, named, self.connections, &self.stop, pipelines)
     }
 
     /// No node gives a map. Shards that have a node keep it; the others are unreachable until one does.
@@ -149,7 +124,6 @@ impl SlotMap {
     }
 }
 
-/// Asks one server for its map.
 async fn map_of(connector: Arc<Connector>, server: Server) -> Result<Vec<Range>, ConnectError> {
     let slots = connector.plain(&server).await?.ask(redis::cmd("CLUSTER").arg("SLOTS")).await?;
     let ranges = ranges(&slots, &server).filter(|ranges| !ranges.is_empty());
@@ -183,8 +157,6 @@ fn ranges(slots: &Value, asked: &Server) -> Option<Vec<Range>> {
 const PAUSE: Duration = Duration::from_secs(1);
 /// The same while a shard is away.
 const PAUSE_TROUBLED: Duration = Duration::from_millis(100);
-/// How long one node may be silent before the next is asked as well.
-const ASKED_APART: Duration = Duration::from_millis(50);
 /// How long a node without slots stays connected after a call was redirected to it, nanoseconds.
 const WANTED_NS: u64 = 60_000_000_000;
 /// The shortest pause, because a moving slot redirects many calls at once.

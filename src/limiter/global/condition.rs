@@ -3,10 +3,10 @@
 use redis::{RedisError, ServerErrorKind};
 
 /// The state of a shard, as its last answer or error shows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Condition {
     /// It has not been connected to yet.
+    #[default]
     Unknown,
     /// It answers, and charges go through.
     Up,
@@ -140,10 +140,6 @@ impl Condition {
         !matches!(self, Condition::Unknown | Condition::Up)
     }
 
-    pub(super) fn from_number(number: u8) -> Condition {
-        ALL.get(usize::from(number)).copied().unwrap_or(Condition::Unknown)
-    }
-
     /// Whether another server may have become the primary, so that the topology should be asked again.
     pub(super) fn is_worth_looking_elsewhere(self) -> bool {
         matches!(self, Condition::Replica | Condition::Loading)
@@ -163,20 +159,6 @@ const MISSING_RIGHTS: [&str; 2] = ["The user executing the script", "ACL failure
 /// Texts of the errors of a server that is neither a cluster's node nor a sentinel.
 const NO_TOPOLOGY: [&str; 2] = ["cluster support disabled", "unknown command"];
 
-const ALL: [Condition; 11] = [
-    Condition::Unknown,
-    Condition::Up,
-    Condition::Unreachable,
-    Condition::Silent,
-    Condition::Loading,
-    Condition::Replica,
-    Condition::Busy,
-    Condition::Full,
-    Condition::Refusing,
-    Condition::Uncovered,
-    Condition::Failing,
-];
-
 #[cfg(test)]
 mod tests {
     use std::io;
@@ -184,14 +166,6 @@ mod tests {
 
     use super::*;
     use crate::global::connection::ConnectError;
-
-    #[test]
-    fn every_condition_comes_back_from_its_number() {
-        for condition in ALL {
-            assert_eq!(Condition::from_number(condition as u8), condition);
-        }
-        assert_eq!(Condition::from_number(99), Condition::Unknown);
-    }
 
     #[test]
     fn a_server_that_answers_refuses_and_one_that_does_not_is_away() {

@@ -8,6 +8,8 @@ use std::time::Duration;
 
 use aws_lc_rs::hmac;
 
+pub use base::secret::Secret;
+
 /// The Redis that the nodes of a fleet share.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
@@ -103,16 +105,6 @@ pub struct DedicatedServer {
     pub server: Server,
     /// The tenants whose keys it holds.
     pub tenants: Vec<String>,
-}
-
-/// A text that `Debug` does not show.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(pub String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("Secret(..)")
-    }
 }
 
 impl fmt::Display for Server {

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, RedisConnectionInfo, RedisError, RedisResult,
-    Value,
+    AsyncConnectionConfig, Cmd, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError,
+    RedisResult, Value,
 };
 use rustls::pki_types::ServerName;
 use rustls::pki_types::pem::PemObject;
@@ -31,7 +31,7 @@ pub(super) struct Connector {
     tls: Option<Arc<rustls::ClientConfig>>,
     /// Whether the topology is a cluster; otherwise a server that is a cluster node is refused.
     is_clustered: bool,
-    script: Arc<Script>,
+    pub(super) script: Arc<Script>,
     /// Servers whose ACL denies us `INFO`. They are not asked again, because each refusal is an entry in their ACL log.
     denied: Mutex<HashSet<String>>,
 }
@@ -41,9 +41,15 @@ pub(super) struct Connector {
 pub(super) struct Connection {
     redis: MultiplexedConnection,
     pub(super) server: Server,
-    /// What the server says of itself.
     pub(super) about: Arc<ServerInfo>,
     _driver: Arc<Driver>,
+}
+
+pub(super) type Pushes = mpsc::UnboundedReceiver<PushInfo>;
+
+pub(super) struct Subscription {
+    connection: Connection,
+    pushes: Pushes,
 }
 
 /// What a server says of itself.
@@ -53,7 +59,6 @@ pub(super) struct ServerInfo {
     pub(super) version: String,
     /// Its `maxmemory-policy` if that evicts keys.
     pub(super) eviction: Option<String>,
-    /// It is a node of a cluster.
     pub(super) is_clustered: bool,
 }
 
@@ -90,7 +95,6 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
-    /// The state of the server that this error shows.
     pub(super) fn condition(&self) -> Condition {
         match self {
             ConnectError::Redis(error) => Condition::of(error).unwrap_or(Condition::Failing),
@@ -148,7 +152,7 @@ impl Connector {
             if connection.about.is_clustered && !self.is_clustered {
                 return Err(ConnectError::Clustered);
             }
-            connection.call(redis::cmd("SCRIPT").arg("LOAD").arg(self.script.text())).await?;
+            connection.call(redis::cmd("SCRIPT").arg("LOAD").arg(&self.script.text)).await?;
             match connection.call(call).await {
                 Ok(reply) => probe.read(&reply).map_err(ConnectError::Probe)?,
                 // The probe's slot is on another node. Only a working node of a cluster answers that.
@@ -164,19 +168,11 @@ impl Connector {
 
     /// A connection that has logged in and has not been proven by a write: for sentinels and for questions.
     pub(super) async fn plain(&self, server: &Server) -> Result<Connection, ConnectError> {
-        self.listening(server, None).await
+        self.connect(server, 0, None).await
     }
 
     /// The same; if `pushes` is given, messages that the server pushes go there (RESP3).
-    pub(super) async fn listening(
-        &self,
-        server: &Server,
-        pushes: Option<mpsc::UnboundedSender<PushInfo>>,
-    ) -> Result<Connection, ConnectError> {
-        self.connect(server, 0, pushes).await
-    }
-
-    async fn connect(
+    pub(super) async fn connect(
         &self,
         server: &Server,
         round: u32,
@@ -239,15 +235,9 @@ impl Connector {
     fn denied(&self) -> std::sync::MutexGuard<'_, HashSet<String>> {
         self.denied.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// The script that every connection loads.
-    pub(super) fn script(&self) -> &Script {
-        &self.script
-    }
 }
 
 impl Connection {
-    /// Whether it has not ended yet.
     pub(super) fn is_open(&self) -> bool {
         !self._driver.0.is_finished()
     }
@@ -271,6 +261,33 @@ impl Connection {
         let replies = self.redis.clone().send_packed_commands(&pipeline, 1, 1).await?;
         replies.into_iter().next().unwrap_or(Value::Nil).extract_error()
     }
+
+    /// Listens to a channel. `pushes` is where this connection's messages go.
+    pub(super) async fn subscribe(
+        &self,
+        channel: &str,
+        pushes: Pushes,
+    ) -> Result<Subscription, ConnectError> {
+        self.ask(redis::cmd("SUBSCRIBE").arg(channel)).await?;
+        Ok(Subscription { connection: self.clone(), pushes })
+    }
+}
+
+impl Subscription {
+    /// Waits for the next message, or for so long; whether one came. `None`: the connection is lost. A quiet server is asked
+    /// whether it is there, because one whose host is lost closes nothing.
+    pub(super) async fn next(&mut self, quiet: Duration) -> Option<bool> {
+        loop {
+            match tokio::time::timeout(quiet, self.pushes.recv()).await {
+                Ok(push) => match push?.kind {
+                    PushKind::Disconnection => return None,
+                    PushKind::Message => return Some(true),
+                    _ => {}
+                },
+                Err(_) => return self.connection.ask(&redis::cmd("PING")).await.is_ok().then_some(false),
+            }
+        }
+    }
 }
 
 /// Connects to one of the name's addresses; each `round` begins with another.
@@ -279,7 +296,9 @@ async fn tcp(server: &Server, round: u32) -> io::Result<TcpStream> {
         tokio::net::lookup_host((server.host.as_str(), server.port)).await?.collect();
     let first = round as usize % addresses.len().max(1);
     addresses.rotate_left(first);
-    let tcp = first_of(addresses).await?;
+    let tcp = first_of(addresses.into_iter().map(TcpStream::connect)).await;
+    let unknown = || io::Error::new(io::ErrorKind::NotFound, "the name of the server does not resolve");
+    let tcp = tcp.ok_or_else(unknown)??;
     tcp.set_nodelay(true)?;
     let socket = socket2::SockRef::from(&tcp);
     let keepalive =
@@ -289,21 +308,25 @@ async fn tcp(server: &Server, round: u32) -> io::Result<TcpStream> {
     Ok(tcp)
 }
 
-/// The first address that accepts a connection. Each is tried as soon as the one before has failed or has been silent
+/// The first attempt that succeeds, or the last that failed. Each begins as soon as the one before has failed or has been silent
 /// for [`ATTEMPTS_APART`] (RFC 8305, section 5).
-async fn first_of(addresses: Vec<SocketAddr>) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name of the server does not resolve");
-    let (mut next, mut attempts) = (addresses.into_iter().peekable(), JoinSet::new());
+pub(super) async fn first_of<T, E, F>(attempts: impl Iterator<Item = F>) -> Option<Result<T, E>>
+where
+    F: Future<Output = Result<T, E>> + Send + 'static,
+    T: Send + 'static,
+    E: Send + 'static,
+{
+    let (mut next, mut begun, mut last) = (attempts.peekable(), JoinSet::new(), None);
     loop {
         match next.next() {
-            Some(address) => drop(attempts.spawn(TcpStream::connect(address))),
-            None if attempts.is_empty() => return Err(last),
+            Some(attempt) => drop(begun.spawn(attempt)),
+            None if begun.is_empty() => return last,
             None => {}
         }
         tokio::select! {
-            Some(Ok(ended)) = attempts.join_next() => match ended {
-                Ok(tcp) => return Ok(tcp),
-                Err(error) => last = error,
+            Some(Ok(ended)) = begun.join_next() => match ended {
+                Ok(_) => return Some(ended),
+                Err(_) => last = Some(ended),
             },
             () = tokio::time::sleep(ATTEMPTS_APART), if next.peek().is_some() => {}
             else => {}
@@ -408,7 +431,7 @@ const MAY_ASK: &str =
 pub(super) const CONNECT_WITHIN: Duration = Duration::from_millis(300);
 /// How long its TLS handshake may, so that it and not the whole is said to be what nobody answered.
 const HANDSHAKE_WITHIN: Duration = Duration::from_millis(200);
-/// How long one address may be silent before the next is tried as well.
+/// How long one attempt may be silent before the next is made as well.
 const ATTEMPTS_APART: Duration = Duration::from_millis(50);
 /// The kernel probes an idle connection this often, and closes it after three probes without an answer.
 const KEEPALIVE: Duration = Duration::from_secs(5);
@@ -435,12 +458,14 @@ mod tests {
             while tokio::time::timeout(ATTEMPTS_APART, queued.join_next()).await.is_ok() {}
             let live = tokio::net::TcpListener::bind(any).await.expect("loopback has a free port");
             let addr = live.local_addr().expect("it is bound");
-            let connected = tokio::time::timeout(CONNECT_WITHIN * 3, first_of(vec![deaf, addr])).await;
-            let tcp = connected.expect("within a connection's time").expect("one of them answers");
+            let connect = |addresses: Vec<_>| first_of(addresses.into_iter().map(TcpStream::connect));
+            let connected = tokio::time::timeout(CONNECT_WITHIN * 3, connect(vec![deaf, addr])).await;
+            let connected = connected.expect("within a connection's time").expect("there are two");
+            let tcp = connected.expect("one of them answers");
             assert_eq!(tcp.peer_addr().ok(), Some(addr));
             drop(live);
-            assert!(first_of(vec![addr]).await.is_err());
-            assert!(first_of(Vec::new()).await.is_err());
+            assert!(connect(vec![addr]).await.is_some_and(|refused| refused.is_err()));
+            assert!(connect(Vec::<SocketAddr>::new()).await.is_none());
         });
     }
 }

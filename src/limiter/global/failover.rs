@@ -5,12 +5,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{PushInfo, PushKind};
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::config::Server;
-use super::connection::{Connection, Connector};
+use super::connection::Connector;
 use super::node::Node;
 use super::sentinel;
 
@@ -47,35 +46,19 @@ pub(super) async fn follow(connector: Arc<Connector>, node: Arc<Node>, mut stop:
     }
 }
 
-/// Listens to one sentinel for as long as it runs.
 async fn listen(connector: Arc<Connector>, server: Server, hint: Arc<Notify>) {
     loop {
-        let (pushed, mut pushes) = mpsc::unbounded_channel();
-        let connection = sentinel::open(&connector, &server, Some(pushed)).await;
-        let subscribe = redis::cmd("SUBSCRIBE").arg("+switch-master").to_owned();
-        if let Ok(connection) = &connection
-            && connection.ask(&subscribe).await.is_ok()
+        let (pushed, pushes) = mpsc::unbounded_channel();
+        if let Ok(connection) = sentinel::open(&connector, &server, Some(pushed)).await
+            && let Ok(mut switches) = connection.subscribe("+switch-master", pushes).await
         {
-            hear(connection, &mut pushes, &hint).await;
+            while let Some(is_told) = switches.next(QUIET).await {
+                if is_told {
+                    hint.notify_one();
+                }
+            }
         }
         tokio::time::sleep(PAUSE).await;
-    }
-}
-
-/// Passes on what a sentinel announces until it is gone. Because a sentinel whose host is lost closes nothing, a quiet
-/// one is asked whether it is there.
-async fn hear(connection: &Connection, pushes: &mut mpsc::UnboundedReceiver<PushInfo>, hint: &Notify) {
-    loop {
-        match tokio::time::timeout(QUIET, pushes.recv()).await {
-            Ok(None) => return,
-            Ok(Some(push)) => match push.kind {
-                PushKind::Disconnection => return,
-                PushKind::Message => hint.notify_one(),
-                _ => {}
-            },
-            Err(_) if connection.ask(&redis::cmd("PING")).await.is_ok() => {}
-            Err(_) => return,
-        }
     }
 }
 
@@ -91,10 +74,10 @@ mod tests {
 
     use super::*;
     use crate::global::config::Login;
-    use crate::global::connection::{CONNECT_WITHIN, login};
+    use crate::global::connection::{CONNECT_WITHIN, Connection, Pushes, login};
 
     /// A connection to a sentinel that answers so many questions, announces a change after each, and then falls silent.
-    async fn sentinel(answers: usize) -> (Connection, mpsc::UnboundedReceiver<PushInfo>) {
+    async fn sentinel(answers: usize) -> (Connection, Pushes) {
         let (own, mut theirs) = duplex(4_096);
         tokio::spawn(async move {
             let mut bytes = [0; 4_096];
@@ -121,20 +104,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_sentinel_that_falls_silent_is_left() {
         for answers in [0, 1, 4] {
-            let (connection, mut pushes) = sentinel(answers).await;
-            let subscribe = redis::cmd("SUBSCRIBE").arg("+switch-master").to_owned();
-            let (begun, hint) = (Instant::now(), Notify::new());
-            assert_eq!(connection.ask(&subscribe).await.is_ok(), answers > 0);
-            if answers > 0 {
-                let heard =
-                    tokio::time::timeout(Duration::from_secs(3_600), hear(&connection, &mut pushes, &hint));
+            let (connection, pushes) = sentinel(answers).await;
+            let (begun, mut hints) = (Instant::now(), 0);
+            let subscribed = connection.subscribe("+switch-master", pushes).await;
+            assert_eq!(subscribed.is_ok(), answers > 0);
+            if let Ok(mut switches) = subscribed {
+                let heard = async {
+                    while let Some(is_told) = switches.next(QUIET).await {
+                        hints += u32::from(is_told);
+                    }
+                };
+                let heard = tokio::time::timeout(Duration::from_secs(3_600), heard);
                 assert!(heard.await.is_ok(), "it is waited for without end");
                 // One question for each quiet while, and one that is not answered.
                 let most = QUIET * (2 * answers as u32) + CONNECT_WITHIN;
                 assert!(begun.elapsed() <= most, "{answers}: {:?}", begun.elapsed());
             }
-            let is_hinted = tokio::time::timeout(Duration::ZERO, hint.notified()).await.is_ok();
-            assert_eq!(is_hinted, answers > 1);
+            assert_eq!(hints > 0, answers > 1);
         }
     }
 }

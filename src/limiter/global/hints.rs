@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use redis::{PushInfo, PushKind, Value};
+use redis::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::sleep;
 
 use super::Global;
 use super::condition::Condition;
@@ -115,14 +115,13 @@ async fn publish_to(
     publish: &redis::Cmd,
 ) -> Option<Connection> {
     let place = node.place()?;
-    let kept = kept.filter(|connection| connection.is_open() && connection.server == place.0);
-    if let Some(connection) = kept
-        && connection.ask(publish).await.is_ok()
-    {
-        return Some(connection);
+    for kept in [kept, None] {
+        let connection = connector.again(kept, &place.0).await?;
+        if connection.ask(publish).await.is_ok() {
+            return Some(connection);
+        }
     }
-    let connection = connector.plain(&place.0).await.ok()?;
-    connection.ask(publish).await.is_ok().then_some(connection)
+    None
 }
 
 /// The servers of the shards that answer, in the order of the shards.
@@ -148,10 +147,8 @@ struct Listener {
 }
 
 enum End {
-    /// The connection was there, and is lost.
+    /// The connection is lost, another server is the one to listen on, or no shard answers.
     Lost,
-    /// No shard answers, as those know that take decisions there.
-    Away,
     /// Our user may not.
     Refused,
 }
@@ -163,7 +160,7 @@ impl Listener {
             let end = self.listen().await;
             self.tell.send_if_modified(|is_open| std::mem::replace(is_open, false));
             pause = match end {
-                Ok(End::Lost | End::Away) => PAUSE_MIN,
+                Ok(End::Lost) => PAUSE_MIN,
                 Ok(End::Refused) => PAUSE_REFUSED,
                 Err(_) => (pause * 2).min(PAUSE_MAX),
             };
@@ -172,48 +169,32 @@ impl Listener {
     }
 
     async fn listen(&mut self) -> Result<End, ConnectError> {
-        let Some(place) = self.place() else { return Ok(End::Away) };
+        let Some(place) = self.place() else { return Ok(End::Lost) };
         let (pushed, pushes) = mpsc::unbounded_channel();
-        let connection = self.shared.connector.listening(&place, Some(pushed)).await?;
+        let connection = self.shared.connector.connect(&place, 0, Some(pushed)).await?;
         if !self.may_use(&connection).await? {
             return Ok(End::Refused);
         }
-        let subscribe = redis::cmd("SUBSCRIBE").arg(&self.channel).to_owned();
-        match connection.ask(&subscribe).await {
-            Ok(_) => {}
+        let mut hints = match connection.subscribe(&self.channel, pushes).await {
+            Ok(hints) => hints,
             Err(ConnectError::Redis(error)) if Condition::of(&error) == Some(Condition::Refusing) => {
                 self.refused(&connection);
                 return Ok(End::Refused);
             }
             Err(error) => return Err(error),
-        }
+        };
         self.may.store(true, Ordering::Relaxed);
         self.is_said = false;
         self.tell.send_replace(true);
-        self.hear(&connection, pushes).await;
-        Ok(End::Lost)
-    }
-
-    /// Tells hints until the connection is lost, or another server is the one to listen on.
-    async fn hear(&self, connection: &Connection, mut pushes: mpsc::UnboundedReceiver<PushInfo>) {
-        let mut look = interval(LOOK);
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            tokio::select! {
-                push = pushes.recv() => match push.map(|push| push.kind) {
-                    None | Some(PushKind::Disconnection) => return,
-                    Some(PushKind::Message) => self.tell.send_modify(|_| {}),
-                    Some(_) => {}
-                },
-                _ = look.tick() => {
-                    let is_elsewhere = self.place().is_some_and(|place| place != connection.server);
-                    // Asked, because a connection that is cut without a word looks like one on which nothing happens.
-                    if is_elsewhere || connection.ask(&redis::cmd("PING")).await.is_err() {
-                        return;
-                    }
-                }
+        while let Some(is_hint) = hints.next(LOOK).await {
+            if is_hint {
+                self.tell.send_modify(|_| {});
+            }
+            if self.place().is_some_and(|place| place != connection.server) {
+                break;
             }
         }
+        Ok(End::Lost)
     }
 
     fn place(&self) -> Option<Server> {
@@ -248,7 +229,7 @@ const CHANNEL: &str = "config";
 /// Answers 1 or 0, or 2 if the server is too old to say. It leaves no entry in the ACL log.
 const MAY_USE: &str = "if not redis.acl_check_cmd then return 2 end \
      return redis.acl_check_cmd('SUBSCRIBE', ARGV[1]) and redis.acl_check_cmd('PUBLISH', ARGV[1], '') and 1 or 0";
-/// How often the connection is tested, and the server to listen on looked for.
+/// How often a quiet connection is tested, and the server to listen on looked for.
 const LOOK: Duration = Duration::from_secs(2);
 /// How soon a lost connection is opened again. The pause doubles for as long as that fails.
 const PAUSE_MIN: Duration = Duration::from_millis(50);

@@ -71,7 +71,6 @@ impl Moves {
         }
     }
 
-    /// Whether the servers have been asked for the earlier ring.
     pub(super) fn is_known(&self) -> bool {
         self.is_known.load(Ordering::Relaxed)
     }
@@ -146,7 +145,6 @@ impl Moves {
         wire::keys(&entry.op).into_iter().filter_map(leaving).collect()
     }
 
-    /// Moves all keys of an operation.
     async fn bring_all(&self, shared: &RoutingState, keys: Vec<MovedKey>) {
         for MovedKey { key, name, from } in keys {
             let bring = self.bring(shared, from, shared.shard(key), &name);
@@ -182,14 +180,8 @@ impl Moves {
 
     async fn connection(&self, shared: &RoutingState, shard: ShardId) -> Option<Connection> {
         let mut connections = self.connections.lock().await;
-        if let Some(connection) = connections.get(&shard) {
-            if connection.is_open() {
-                return Some(connection.clone());
-            }
-            connections.remove(&shard);
-        }
         let node = shared.nodes.load().get(shared.shards[shard].place()).cloned()?;
-        let connection = shared.connector.plain(node.fixed()?).await.ok()?;
+        let connection = shared.connector.again(connections.remove(&shard), node.fixed()?).await?;
         connections.insert(shard, connection.clone());
         Some(connection)
     }

@@ -56,9 +56,6 @@ pub trait Link: Send + Sync {
         100
     }
 
-    /// Whether one `Op::Take` may hold both keys.
-    fn same_shard(&self, one: Key, other: Key) -> bool;
-
     /// Routes a key to its tenant's dedicated shard, if the tenant has one, by putting the shard's number into the key's
     /// lowest byte (0: the ring). With dedicated shards every key must pass here, with `None` if no tenant is known,
     /// because otherwise its own lowest byte would be read as a shard; without dedicated shards keys stay as they are.
@@ -66,7 +63,7 @@ pub trait Link: Send + Sync {
         key
     }
 
-    /// The shard that keeps a key.
+    /// The shard that keeps a key. One `Op::Take` may hold only keys of one.
     fn shard(&self, _key: Key) -> ShardId {
         ShardId::new(0)
     }

@@ -20,10 +20,8 @@ use super::connection::{ConnectError, Connection};
 use super::routes::RoutingState;
 use super::shard::ShardId;
 
-/// Reports this node to Redis, and reads how many there are.
 pub(super) struct Membership {
     shared: Arc<RoutingState>,
-    /// The nodes, where requests read them.
     fleet: Arc<Nodes>,
     counts: Counts,
     places: Vec<MembershipShard>,
@@ -39,7 +37,6 @@ pub(super) struct Nodes {
 }
 
 impl Nodes {
-    /// This node alone, with its incarnation.
     pub(super) fn new(own: u64) -> Nodes {
         Nodes { count: AtomicU32::new(1), known: ArcSwap::default(), own }
     }
@@ -57,13 +54,11 @@ impl Nodes {
     }
 }
 
-/// One shard on which nodes are counted.
 struct MembershipShard {
     shard: ShardId,
     connection: Option<Connection>,
 }
 
-/// A shard's answer to the report.
 enum ReportAnswer {
     Nodes(Vec<u64>),
     /// It answers with an error, such as a missing right.
@@ -86,7 +81,6 @@ impl Counts {
 }
 
 impl Membership {
-    /// A membership on up to three shards, which keeps the count in `nodes`.
     pub(super) fn new(shared: Arc<RoutingState>, fleet: Arc<Nodes>) -> Membership {
         let count = shared.shards.len();
         let places = (0..count.min(PLACES)).map(|place| ShardId::new(place * count / count.min(PLACES)));

@@ -34,7 +34,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::PoisonError;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -56,14 +55,13 @@ pub use hints::{HintSender, Hints};
 use key_moves::Moves;
 use link::{Done, Link};
 use membership::{Membership, Nodes};
-use node::{Locator, Node};
-use pipeline::Pipeline;
+use node::Locator;
 use readings::Readings;
 use ring::Ring;
 use routes::{Route, RoutingState};
 use script::Script;
 use sentinel::Sentinels;
-pub use shard::ShardId;
+pub use shard::{Counts, ShardId};
 use shard::{NodeId, Shard};
 pub use shared_values::{SharedValueError, SharedValues};
 
@@ -79,7 +77,7 @@ pub struct Global {
     tasks: Mutex<JoinSet<()>>,
 }
 
-/// The state of one shard, and its counters since the start.
+/// The state of one shard, and what was counted of it since the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The server's address, or in a cluster `cluster {tag}`.
@@ -101,29 +99,12 @@ pub struct Status {
     pub round_trip_ns: u64,
     /// How long a request waits for it, nanoseconds.
     pub deadline_ns: u64,
-    /// Script calls sent, those sent again not included.
-    pub calls: u64,
-    /// Operations in those calls, up to 64 in each.
-    pub operations: u64,
-    /// Calls not answered within the deadline.
-    pub late: u64,
-    /// Operations without an answer, those that were never sent included.
-    pub lost: u64,
-    /// Operations that Redis answered with an error, or whose slot no node would take.
-    pub refused: u64,
-    /// Calls sent again under the same number, after a broken or silent connection.
-    pub resent: u64,
-    /// Connections opened and proven by a write.
-    pub connects: u64,
-    /// Times its breaker opened for trouble the shard reported.
-    pub opened: u64,
+    /// What was counted of it.
+    pub counts: Counts,
 }
 
 impl Global {
     /// Reads the certificates of `ca`, as a start would, and connects to nothing: for `sluicegate check`.
-    ///
-    /// # Errors
-    /// As [`Global::start`].
     pub fn check(config: &Config) -> Result<(), ConnectError> {
         Connector::new(config, Arc::new(Script::new(script::OPERATIONS))).map(drop)
     }
@@ -134,27 +115,18 @@ impl Global {
     /// # Errors
     /// If a server speaks TLS and there are no certificates to trust it by.
     pub fn start(config: &Config) -> Result<Arc<Global>, ConnectError> {
-        Global::start_with(config, script::OPERATIONS)
+        Global::connect(config, script::OPERATIONS, true)
     }
 
     /// The same for an observer, such as a command that only looks: it is not counted among the nodes, so that no
     /// node's even share shrinks.
-    ///
-    /// # Errors
-    /// As [`Global::start`].
     pub fn visit(config: &Config) -> Result<Arc<Global>, ConnectError> {
         Global::connect(config, script::OPERATIONS, false)
     }
 
-    /// The same with `operations` in place of lua/take.lua: Lua text that defines the functions lua/batch.lua calls.
-    ///
-    /// # Errors
-    /// As [`Global::start`].
-    pub fn start_with(config: &Config, operations: &str) -> Result<Arc<Global>, ConnectError> {
-        Global::connect(config, operations, true)
-    }
-
-    fn connect(config: &Config, operations: &str, is_member: bool) -> Result<Arc<Global>, ConnectError> {
+    /// The same with `operations` in place of lua/take.lua: Lua text that defines the functions lua/batch.lua calls. Only a member
+    /// is counted among the nodes.
+    pub fn connect(config: &Config, operations: &str, is_member: bool) -> Result<Arc<Global>, ConnectError> {
         let connector = Connector::new(config, Arc::new(Script::new(operations)))?;
         let (shards, locators, route, dedicated) = lay_out(&config.topology);
         let incarnation = Random::seeded().next();
@@ -166,21 +138,10 @@ impl Global {
         let shared =
             RoutingState::new(config.deadline, incarnation, &config.prefix, connector, shards, route);
         let shared = Arc::new(shared);
-        let (stop, _) = watch::channel(false);
+        let (stop, stopped) = watch::channel(false);
         let mut tasks = JoinSet::new();
-        let mut nodes = Vec::new();
-        let mut pipelines = Vec::new();
-        for (id, (name, locator)) in (0..).map(NodeId::new).zip(locators) {
-            let (node, queues) = Node::new(id, name, locator, config.connections);
-            let node = Arc::new(node);
-            pipelines.extend(queues.into_iter().enumerate().map(|(pipeline, queue)| {
-                Pipeline::new(Arc::clone(&shared), Arc::clone(&node), pipeline, queue)
-            }));
-            nodes.push(node);
-        }
-        shared.nodes.store(Arc::new(nodes.into()));
-        for pipeline in pipelines {
-            tasks.spawn(pipeline.run(stop.subscribe()));
+        for named in locators {
+            pipeline::start(&shared, named, config.connections, &stopped, &mut tasks);
         }
         if let Topology::Cluster(seeds) = &config.topology {
             let slot_map = SlotMap {
@@ -233,18 +194,6 @@ impl Global {
         let nodes = self.shared.nodes.load();
         let status = |shard: &Shard| {
             let place = nodes.get(shard.place()).and_then(|node| node.place());
-            let stats = &shard.stats;
-            let [calls, operations, late, lost, refused, resent, connects, opened] = [
-                &stats.calls,
-                &stats.operations,
-                &stats.late,
-                &stats.lost,
-                &stats.refused,
-                &stats.resent,
-                &stats.connects,
-                &stats.opened,
-            ]
-            .map(|count| count.load(Ordering::Relaxed));
             Status {
                 shard: shard.name.clone(),
                 server: place.as_ref().map(|place| place.0.to_string()),
@@ -255,14 +204,7 @@ impl Global {
                 is_quick: shard.is_well(),
                 round_trip_ns: shard.round_trip_ns(),
                 deadline_ns: self.shared.deadline_of(shard),
-                calls,
-                operations,
-                late,
-                lost,
-                refused,
-                resent,
-                connects,
-                opened,
+                counts: shard.counts(),
             }
         };
         self.shared.shards.iter().map(status).collect()
@@ -356,11 +298,6 @@ impl Link for Global {
 
     fn ramp_percent(&self, key: Key) -> u32 {
         self.shared.shards[self.shared.shard(key)].ramp_percent(clock::now_ns())
-    }
-
-    #[inline]
-    fn same_shard(&self, one: Key, other: Key) -> bool {
-        self.shared.shard(one) == self.shared.shard(other)
     }
 
     fn shard(&self, key: Key) -> ShardId {

@@ -14,7 +14,6 @@ use siphasher::sip::SipHasher13;
 
 use limit::{Key, Plan};
 
-/// Writes the names of one prefix.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     prefix: String,
@@ -25,7 +24,6 @@ impl Names {
         Names { prefix: prefix.to_owned() }
     }
 
-    /// Appends the name of a limit's key.
     pub(super) fn write_key(&self, out: &mut Vec<u8>, tag: Option<&str>, plan: &Plan, key: Key) {
         self.begin(out, tag);
         let policy = &*plan.policy;

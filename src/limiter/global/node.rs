@@ -13,7 +13,6 @@ use super::sentinel::Sentinels;
 use super::shard::NodeId;
 use limit::Key;
 
-/// The queues of a node's pipelines.
 pub(super) type Queues = Vec<mpsc::Receiver<QueueItem>>;
 
 pub(super) struct Node {
@@ -24,7 +23,6 @@ pub(super) struct Node {
     found: ArcSwapOption<(Server, Arc<ServerInfo>)>,
     /// Changes when the server moves, so that its pipelines connect to the new address.
     pub(super) moves: watch::Sender<u64>,
-    /// The queue of each pipeline.
     pub(super) pipelines: Vec<mpsc::Sender<QueueItem>>,
     /// One bit for each pipeline that is connected.
     connected: AtomicU32,
@@ -36,7 +34,6 @@ pub(super) struct Node {
 pub(super) enum Locator {
     /// It is one of these servers, which are tried in turn.
     Fixed(Vec<Server>),
-    /// Sentinels name it.
     Sentinel(Sentinels),
 }
 
@@ -112,7 +109,6 @@ impl Node {
         self.found.store(Some(Arc::new((server, about))));
     }
 
-    /// Where it was found last, and what it calls itself.
     pub(super) fn place(&self) -> Option<Arc<(Server, Arc<ServerInfo>)>> {
         self.found.load_full()
     }
@@ -125,7 +121,6 @@ impl Node {
         }
     }
 
-    /// The sentinels that name it, if any do.
     pub(super) fn sentinels(&self) -> Option<&Sentinels> {
         match &self.locator {
             Locator::Fixed(_) => None,
@@ -155,7 +150,6 @@ impl Node {
         };
     }
 
-    /// Whether no pipeline has a connection.
     pub(super) fn is_away(&self) -> bool {
         self.connected.load(Ordering::Relaxed) == 0
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use redis::{Cmd, Value};
 
 use limit::lease_messages::{ExactCharge, Op};
-use limit::{Algorithm, Key, Plan, Quota, Sharing, WhenDown};
+use limit::{Algorithm, Charge, Key, Plan, Quota, Sharing, WhenDown};
 
 use super::batch;
 use super::name::{Names, SINCE};
@@ -24,13 +24,7 @@ impl Probe {
             [1_000_000_000, 1_000_000].map(|number| NonZeroU64::MIN.saturating_add(number));
         let quota = Quota::new(Algorithm::TokenBucket, units, second_ns, units);
         let plan = Plan { policy: POLICY.into(), quota, sharing: Sharing::new(&quota, 0.0, WhenDown::Allow) };
-        let part = ExactCharge {
-            key: Key::default(),
-            plan: Arc::new(plan),
-            cost: 1,
-            shadow: false,
-            count_denied: false,
-        };
+        let part = ExactCharge::of(&Charge::one(Key::default(), quota), &Arc::new(plan));
         let none = ExactCharge { cost: 0, ..part.clone() };
         let returned = Op::Return { parts: [none].into_iter().collect(), taken_us: 0 };
         Probe([Op::Take([part].into_iter().collect()), returned])
@@ -41,10 +35,7 @@ impl Probe {
         batch::command(script, names, tag, None, since, self.0.iter(), incarnation)
     }
 
-    /// Whether it went through.
-    ///
-    /// # Errors
-    /// With what the server said.
+    /// Whether it went through; else what the server said.
     pub(super) fn read(&self, reply: &Value) -> Result<(), String> {
         let answers = match reply {
             Value::BulkString(reply) => wire::read(wire::repaired(reply).1, &self.0.each_ref()),

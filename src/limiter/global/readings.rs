@@ -68,12 +68,10 @@ impl Readings {
         Readings { servers: Mutex::default(), vanished }
     }
 
-    /// The readings of all servers that answer.
     pub(super) fn servers(&self) -> Vec<(String, Reading)> {
         self.known().iter().map(|(server, reading)| (server.clone(), reading.clone())).collect()
     }
 
-    /// How often the keys of a shard have vanished.
     pub(super) fn vanished(&self, shard: ShardId) -> u64 {
         self.vanished.get(shard).map_or(0, |count| count.load(Ordering::Relaxed))
     }
@@ -123,13 +121,11 @@ pub(super) async fn keep(
     }
 }
 
-/// What a node has answered.
 struct Answer {
     node: Arc<Node>,
     connection: Connection,
     /// `None`: our user may not ask.
     reading: Option<Reading>,
-    /// The markers of its shards.
     found: Vec<(ShardId, String)>,
 }
 

@@ -13,7 +13,6 @@ base::id! {
     RingServer
 }
 
-/// The ring: finds the server of a key.
 #[derive(Clone, Debug)]
 pub(super) struct Ring {
     /// Points in rising order, each with the index of its server.

@@ -2,7 +2,6 @@
 //!
 //! Finding the queue of a key takes no lock: a shard's node is one atomic number, and the list of nodes is replaced whole.
 
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,7 +23,6 @@ use super::node::Node;
 use super::probe::Probe;
 use super::ring::Ring;
 use super::shard::{NodeId, Shard, ShardId, clipped};
-use super::wire;
 
 /// The state that all pipelines of the process share.
 pub(super) struct RoutingState {
@@ -50,12 +48,14 @@ pub(super) struct RoutingState {
     repairs: Mutex<(u64, u64)>,
 }
 
-/// From a key to its shard.
 pub(super) enum Route {
-    /// All keys are on one shard.
     One,
     /// By the ring, except that the key of a dedicated shard carries the shard's number in its lowest byte.
-    Ring { ring: Ring, has_dedicated: bool, shared: usize },
+    Ring {
+        ring: Ring,
+        has_dedicated: bool,
+        shared: usize,
+    },
     /// By the hash tag, of which each is a shard.
     Tags,
 }
@@ -85,7 +85,6 @@ impl RoutingState {
         }
     }
 
-    /// How long a request waits for an answer of the shard with this id, nanoseconds.
     #[inline]
     pub(super) fn deadline_ns(&self, shard: ShardId) -> u64 {
         self.deadline_of(&self.shards[shard])
@@ -111,7 +110,6 @@ impl RoutingState {
         ShardId::new(index)
     }
 
-    /// Whether a shard is dedicated to certain tenants.
     pub(super) fn is_dedicated(&self, shard: ShardId) -> bool {
         matches!(&self.route, Route::Ring { shared, .. } if shard.index() >= *shared)
     }
@@ -124,46 +122,35 @@ impl RoutingState {
     }
 
     fn post_to(&self, node: NodeId, entry: Entry, key: Key, now_ns: u64) {
-        let nodes = self.nodes.load();
-        let refused = match nodes.get(node).map(|node| node.pipeline(key)) {
-            Some(pipeline) => match pipeline.try_send(QueueItem::Entry(entry)) {
-                Ok(()) => return,
-                Err(
-                    TrySendError::Full(QueueItem::Entry(entry))
-                    | TrySendError::Closed(QueueItem::Entry(entry)),
-                ) => entry,
-                Err(_) => return,
-            },
-            None => entry,
-        };
-        self.give_up(refused, now_ns);
+        if let Some(QueueItem::Entry(entry)) = self.queue(node, key, QueueItem::Entry(entry)) {
+            self.give_up(entry, now_ns);
+        }
+    }
+
+    /// Puts an item into the queue of the key's pipeline. Returns it if no node is known or the queue is full.
+    fn queue(&self, node: NodeId, key: Key, item: QueueItem) -> Option<QueueItem> {
+        match self.nodes.load().get(node) {
+            Some(node) => node.pipeline(key).try_send(item).err().map(TrySendError::into_inner),
+            None => Some(item),
+        }
     }
 
     /// Hands a batch that was sent before to the node that has its shard now. Returns it if no node is known or its
     /// queue is full.
     pub(super) fn hand_over(&self, batch: Box<Batch>) -> Option<Box<Batch>> {
-        let nodes = self.nodes.load();
-        let key = batch
-            .entries
-            .first()
-            .and_then(|entry| Some(wire::keys(&entry.op).first()?.0))
-            .unwrap_or_default();
-        let Some(node) = nodes.get(self.shards[batch.shard].place()) else { return Some(batch) };
-        match node.pipeline(key).try_send(QueueItem::Batch(batch)) {
-            Err(
-                TrySendError::Full(QueueItem::Batch(batch)) | TrySendError::Closed(QueueItem::Batch(batch)),
-            ) => Some(batch),
-            Ok(()) | Err(_) => None,
+        let key = batch.entries.first().map_or_else(Key::default, Entry::key);
+        let node = self.shards[batch.shard].place();
+        match self.queue(node, key, QueueItem::Batch(batch)) {
+            Some(QueueItem::Batch(batch)) => Some(batch),
+            _ => None,
         }
     }
 
-    /// Ends an entry that was not sent.
     pub(super) fn give_up(&self, entry: Entry, now_ns: u64) {
-        self.shards[entry.shard].stats.lost.fetch_add(1, Ordering::Relaxed);
+        self.shards[entry.shard].count(|counts| counts.lost += 1);
         entry.asker.complete(Err(LinkError::Down), now_ns);
     }
 
-    /// The shards that are on a node.
     pub(super) fn shards_of(&self, node: &Node) -> impl Iterator<Item = ShardId> + use<> {
         let found: Vec<ShardId> =
             self.shards.ids().filter(|shard| self.shards[*shard].place() == node.id).collect();
@@ -173,7 +160,7 @@ impl RoutingState {
     /// The call that tests whether a shard can be used.
     pub(super) fn probe(&self, shard: Option<ShardId>) -> Cmd {
         let tag = shard.and_then(|shard| self.shards[shard].tag.as_deref());
-        self.probe.command(self.connector.script(), &self.names, tag, self.incarnation)
+        self.probe.command(&self.connector.script, &self.names, tag, self.incarnation)
     }
 
     /// A write that tests whether a connection is alive, cheaper than a probe.
@@ -184,7 +171,6 @@ impl RoutingState {
         command
     }
 
-    /// The node at an address.
     pub(super) fn node_at(&self, host: &str, port: u16) -> Option<NodeId> {
         let is_there = |node: &&Arc<Node>| node.fixed().is_some_and(|it| it.host == host && it.port == port);
         self.nodes.load().iter().find(is_there).map(|node| node.id)
@@ -213,12 +199,12 @@ impl RoutingState {
             (entry.asking, entry.is_moving) = (is_asked, !is_moved);
             match node.filter(|_| entry.moves <= MOVES_MAX) {
                 Some(node) => {
-                    let key = wire::keys(&entry.op).first().map_or_else(Key::default, |(key, _)| *key);
+                    let key = entry.key();
                     self.post_to(node, entry, key, now_ns);
                 }
                 None => {
                     is_lost = kind != redis::ErrorKind::Server(ServerErrorKind::TryAgain);
-                    shard.stats.refused.fetch_add(1, Ordering::Relaxed);
+                    shard.count(|counts| counts.refused += 1);
                     entry.asker.complete(Err(LinkError::Refused), now_ns);
                 }
             }

@@ -7,8 +7,10 @@
 /// A script and the name Redis knows it by.
 #[derive(Debug)]
 pub(super) struct Script {
-    text: String,
-    hash: String,
+    /// What SCRIPT LOAD takes.
+    pub(super) text: String,
+    /// SHA-1 of the text, in hexadecimal: what `EVALSHA` takes.
+    pub(super) hash: String,
 }
 
 impl Script {
@@ -23,16 +25,6 @@ impl Script {
         text += &format!("local function dispatch()\n{operations}\n{BATCH}\nend\nreturn dispatch()\n");
         let hash = redis::Script::new(&text).get_hash().to_owned();
         Script { text, hash }
-    }
-
-    /// The text that SCRIPT LOAD takes.
-    pub(super) fn text(&self) -> &str {
-        &self.text
-    }
-
-    /// SHA-1 of the text, in hexadecimal: what `EVALSHA` takes.
-    pub(super) fn hash(&self) -> &str {
-        &self.hash
     }
 }
 
@@ -74,7 +66,7 @@ mod tests {
             let path = entry.expect("it can be listed").path();
             let text = fs::read_to_string(&path).expect("it is text");
             let is_separate = SEPARATE.iter().any(|name| path.ends_with(name));
-            assert!(script.text().contains(&text) || is_separate, "{}", path.display());
+            assert!(script.text.contains(&text) || is_separate, "{}", path.display());
         }
     }
 }

@@ -12,12 +12,11 @@ use std::time::Duration;
 use redis::{PushInfo, Value};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
-use tokio::time::Instant;
+use tokio::time::timeout;
 
 use super::config::{Login, Server};
 use super::connection::{ConnectError, Connection, Connector};
 
-/// The sentinels of one primary.
 pub(super) struct Sentinels {
     /// The name of the primary in the sentinels' configuration.
     pub(super) master: Arc<str>,
@@ -37,7 +36,10 @@ impl Sentinels {
         let best: Vec<_> = named.into_iter().filter(|(_, votes)| *votes == most).collect();
         match best.get(attempt % best.len().max(1)) {
             Some((address, _)) => Ok(self.server(address.clone())),
-            None => Err(self.unnamed(refusal)),
+            None => {
+                let why = refusal.map_or("no sentinel answers".to_owned(), |why| why.to_string());
+                Err(ConnectError::Unnamed(self.master.to_string(), why))
+            }
         }
     }
 
@@ -56,31 +58,21 @@ impl Sentinels {
             let master = Arc::clone(&self.master);
             asked.spawn(async move { named(&connector, &server, &master).await });
         }
-        let mut votes = Votes::default();
-        let mut late = std::pin::pin!(tokio::time::sleep(Duration::MAX));
-        loop {
-            let answer = tokio::select! {
-                answer = asked.join_next() => answer,
-                // Bounded, because a sentinel that hangs must not delay a failover.
-                () = &mut late => None,
-            };
+        let (mut votes, mut patience) = (Votes::default(), Duration::MAX);
+        // Bounded, because a sentinel that hangs must not delay a failover.
+        while let Ok(Some(answer)) = timeout(patience, asked.join_next()).await {
             match answer {
-                None => return votes,
-                Some(Ok(Ok(address))) => {
+                Ok(Ok(address)) => {
                     if votes.add(address) * 2 > self.servers.len() {
-                        return votes;
+                        break;
                     }
-                    late.as_mut().reset(Instant::now() + LATER_THAN_OTHERS);
+                    patience = LATER_THAN_OTHERS;
                 }
-                Some(Ok(Err(refusal))) => votes.refusal = Some(refusal),
-                Some(Err(_)) => {}
+                Ok(Err(refusal)) => votes.refusal = Some(refusal),
+                Err(_) => {}
             }
         }
-    }
-
-    fn unnamed(&self, why: Option<ConnectError>) -> ConnectError {
-        let why = why.map_or("no sentinel answers".to_owned(), |why| why.to_string());
-        ConnectError::Unnamed(self.master.to_string(), why)
+        votes
     }
 
     /// A server that the sentinels list as a replica and that says it is the primary: a failover has promoted it, and
@@ -100,16 +92,12 @@ impl Sentinels {
                 None
             });
         }
-        let mut late = std::pin::pin!(tokio::time::sleep(Duration::MAX));
-        loop {
-            tokio::select! {
-                answer = asked.join_next() => match answer {
-                    Some(Ok(Some(server))) => return Ok(server),
-                    Some(_) => late.as_mut().reset(Instant::now() + LATER_THAN_OTHERS),
-                    None => break,
-                },
-                () = &mut late => break,
+        let mut patience = Duration::MAX;
+        while let Ok(Some(answer)) = timeout(patience, asked.join_next()).await {
+            if let Ok(Some(server)) = answer {
+                return Ok(server);
             }
+            patience = LATER_THAN_OTHERS;
         }
         Err(ConnectError::Unnamed(self.master.to_string(), "no replica was promoted to primary".to_owned()))
     }
@@ -154,7 +142,6 @@ async fn named(connector: &Connector, server: &Server, master: &str) -> Result<A
     })
 }
 
-/// Asks one sentinel for the replicas.
 async fn replicas(connector: &Connector, server: &Server, master: &str) -> Option<Vec<Address>> {
     let connection = open(connector, server, None).await.ok()?;
     let question = redis::cmd("SENTINEL").arg("REPLICAS").arg(master).to_owned();
@@ -186,13 +173,13 @@ pub(super) async fn open(
     pushes: Option<mpsc::UnboundedSender<PushInfo>>,
 ) -> Result<Connection, ConnectError> {
     let anonymous = Server { login: Login::default(), ..server.clone() };
-    if let Ok(connection) = connector.listening(&anonymous, pushes.clone()).await
+    if let Ok(connection) = connector.connect(&anonymous, 0, pushes.clone()).await
         && connection.ask(&redis::cmd("PING")).await.is_ok()
     {
         return Ok(connection);
     }
     let login = Login { db: 0, ..server.login.clone() };
-    connector.listening(&Server { login, ..server.clone() }, pushes).await
+    connector.connect(&Server { login, ..server.clone() }, 0, pushes).await
 }
 
 /// How long after one answer the other sentinels are waited for.

@@ -41,7 +41,6 @@ pub(super) struct Shard {
     /// Whether it answers within the deadline.
     quick: Gate,
     breakers: Mutex<Breakers>,
-    condition: AtomicU8,
     /// When an error last showed that it is in trouble, nanoseconds.
     troubled_ns: AtomicU64,
     /// How long nearly all calls take, nanoseconds; 0: none was answered yet.
@@ -50,69 +49,55 @@ pub(super) struct Shard {
     shortest_ns: AtomicU64,
     /// How far its clock is ahead of this node's monotonic one, microseconds; 0: it has not said so yet.
     ahead_us: AtomicI64,
-    pub(super) stats: Stats,
 }
 
 /// What was counted of a shard since the start.
-#[derive(Debug, Default)]
-pub(super) struct Stats {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
     /// Script calls sent, those sent again not included.
-    pub(super) calls: AtomicU64,
-    /// Operations in those calls.
-    pub(super) operations: AtomicU64,
-    /// Calls without a reply within the deadline.
-    pub(super) late: AtomicU64,
+    pub calls: u64,
+    /// Operations in those calls, up to 64 in each.
+    pub operations: u64,
+    /// Calls not answered within the deadline.
+    pub late: u64,
     /// Operations without an answer, those that were never sent included.
-    pub(super) lost: AtomicU64,
+    pub lost: u64,
     /// Operations that Redis answered with an error, or whose slot no node would take.
-    pub(super) refused: AtomicU64,
+    pub refused: u64,
     /// Calls sent again under the same number, after a broken or silent connection.
-    pub(super) resent: AtomicU64,
+    pub resent: u64,
     /// Connections opened and proven by a write.
-    pub(super) connects: AtomicU64,
-    /// How often its breaker opened for trouble that the server reported.
-    pub(super) opened: AtomicU64,
+    pub connects: u64,
+    /// Times its breaker opened for trouble the shard reported.
+    pub opened: u64,
     /// Units spent from leases, as renewals report them.
-    pub(super) leased_units: AtomicU64,
+    pub leased_units: u64,
     /// Units that requests waited for.
-    pub(super) awaited_units: AtomicU64,
+    pub awaited_units: u64,
 }
 
-impl Stats {
-    /// Counts a call and its operations. Units are counted here, and not when they are spent, because a request that spends
-    /// from a lease does not look up its shard.
-    pub(super) fn called<'o>(&self, ops: impl Iterator<Item = &'o Op>) {
-        let (mut operations, mut leased, mut awaited) = (0, 0, 0);
-        for op in ops {
-            operations += 1;
-            match op {
-                // Costs are whole, and so is what was spent on them.
-                Op::Renew(renewal) => {
-                    leased += renewal.spent.round() as u64;
-                    awaited += renewal.pending;
-                }
-                Op::Take(parts) => awaited += parts.iter().map(|part| part.cost).sum::<u64>(),
-                Op::Hold(hold) => awaited += hold.part.cost,
-                Op::Return { .. } | Op::Debit(_) | Op::Repay(_) | Op::Report { .. } => {}
-                Op::Peek(_) | Op::Look(_) => {}
+impl Counts {
+    /// Counts an operation of a call. Units are counted here, and not when they are spent, because a request that spends from
+    /// a lease does not look up its shard.
+    pub(super) fn asked(&mut self, op: &Op) {
+        self.operations += 1;
+        match op {
+            // Costs are whole, and so is what was spent on them.
+            Op::Renew(renewal) => {
+                self.leased_units += renewal.spent.round() as u64;
+                self.awaited_units += renewal.pending;
             }
-        }
-        for (counter, count) in [
-            (&self.calls, 1),
-            (&self.operations, operations),
-            (&self.leased_units, leased),
-            (&self.awaited_units, awaited),
-        ] {
-            counter.fetch_add(count, Ordering::Relaxed);
+            Op::Take(parts) => self.awaited_units += parts.iter().map(|part| part.cost).sum::<u64>(),
+            Op::Hold(hold) => self.awaited_units += hold.part.cost,
+            Op::Return { .. } | Op::Debit(_) | Op::Repay(_) | Op::Report { .. } => {}
+            Op::Peek(_) | Op::Look(_) => {}
         }
     }
 }
 
-/// A change of a shard's condition, for the log.
 pub(super) struct Change {
     pub(super) before: Condition,
     pub(super) now: Condition,
-    /// The server's error.
     pub(super) why: String,
     /// How often in a row this trouble has come back.
     pub(super) relapses: u32,
@@ -123,11 +108,12 @@ struct Breakers {
     quick: Breaker,
     random: Random,
     round_trip: RoundTrip,
-    /// How long calls took, all of them.
     call_durations: Histogram,
     relapses: RepeatedFailures,
+    condition: Condition,
     logged: LoggedChange,
     lateness: Lateness,
+    counts: Counts,
 }
 
 /// Whether the log's last line says that answers come late as a rule.
@@ -148,12 +134,20 @@ struct RepeatedFailures {
 }
 
 /// The last change that was logged, and the reason for the present condition.
+#[derive(Default)]
 struct LoggedChange {
     condition: Condition,
-    /// When it was logged, nanoseconds.
     at_ns: u64,
     /// The error behind the present condition.
     why: String,
+}
+
+impl Breakers {
+    fn note(&mut self, condition: Condition, why: &str) {
+        if std::mem::replace(&mut self.condition, condition) != condition {
+            clipped(why).clone_into(&mut self.logged.why);
+        }
+    }
 }
 
 impl RepeatedFailures {
@@ -201,14 +195,16 @@ impl Shard {
     /// A shard of which nothing is known yet. Its breakers are closed, so that the first calls are sent.
     pub(super) fn new(name: String, tag: Option<String>, node: NodeId) -> Shard {
         let breakers = Breakers {
-            up: Breaker::new(),
-            quick: Breaker::new(),
+            up: Breaker::default(),
+            quick: Breaker::default(),
             random: Random::seeded(),
             round_trip: RoundTrip::default(),
             call_durations: Histogram::default(),
             relapses: RepeatedFailures::default(),
-            logged: LoggedChange { condition: Condition::Unknown, at_ns: 0, why: String::new() },
+            condition: Condition::default(),
+            logged: LoggedChange::default(),
             lateness: Lateness::default(),
+            counts: Counts::default(),
         };
         Shard {
             name,
@@ -217,12 +213,10 @@ impl Shard {
             up: Gate::default(),
             quick: Gate::default(),
             breakers: Mutex::new(breakers),
-            condition: AtomicU8::new(Condition::Unknown as u8),
             troubled_ns: AtomicU64::new(0),
             round_trip_ns: AtomicU64::new(0),
             shortest_ns: AtomicU64::new(0),
             ahead_us: AtomicI64::new(0),
-            stats: Stats::default(),
         }
     }
 
@@ -249,28 +243,33 @@ impl Shard {
         self.is_closed() && self.quick.phase.load(Ordering::Relaxed) == CLOSED
     }
 
-    /// The node that has it now.
     #[inline]
     pub(super) fn place(&self) -> NodeId {
         NodeId::new(self.node.load(Ordering::Relaxed))
     }
 
-    /// Another node has it from now on.
     pub(super) fn move_to(&self, node: NodeId) {
         self.node.store(node.index(), Ordering::Relaxed);
     }
 
     pub(super) fn condition(&self) -> Condition {
-        Condition::from_number(self.condition.load(Ordering::Relaxed))
+        self.breakers().condition
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.breakers().counts
+    }
+
+    pub(super) fn count(&self, add: impl FnOnce(&mut Counts)) {
+        add(&mut self.breakers().counts);
     }
 
     /// Its condition and the error behind it; `None` if it answers, or nothing is known of it yet.
     pub(super) fn trouble(&self) -> Option<(Condition, String)> {
-        let condition = self.condition();
-        condition.is_trouble().then(|| (condition, self.breakers().logged.why.clone()))
+        let breakers = self.breakers();
+        breakers.condition.is_trouble().then(|| (breakers.condition, breakers.logged.why.clone()))
     }
 
-    /// How long nearly all calls take, nanoseconds; 0: none was answered yet.
     #[inline]
     pub(super) fn round_trip_ns(&self) -> u64 {
         self.round_trip_ns.load(Ordering::Relaxed)
@@ -306,7 +305,6 @@ impl Shard {
         self.round_trip_ns.store(round_trip_ns, Ordering::Relaxed);
     }
 
-    /// How long calls took so far.
     pub(super) fn call_durations(&self) -> Histogram {
         self.breakers().call_durations.clone()
     }
@@ -325,7 +323,7 @@ impl Shard {
         self.succeeded(&mut breakers, now_ns);
         self.publish(&breakers, now_ns);
         if now_ns.saturating_sub(self.troubled_ns.load(Ordering::Relaxed)) > CALM_NS {
-            self.note(&mut breakers, Condition::Up, "");
+            breakers.note(Condition::Up, "");
         }
     }
 
@@ -335,7 +333,7 @@ impl Shard {
         self.succeeded(&mut breakers, now_ns);
         self.publish(&breakers, now_ns);
         if breakers.up.phase(now_ns) == Phase::Closed {
-            self.note(&mut breakers, Condition::Up, "");
+            breakers.note(Condition::Up, "");
         }
     }
 
@@ -354,8 +352,8 @@ impl Shard {
 
     /// A call has had no answer within the deadline.
     pub(super) fn late(&self, now_ns: u64) {
-        self.stats.late.fetch_add(1, Ordering::Relaxed);
         let mut breakers = self.breakers();
+        breakers.counts.late += 1;
         let jitter = breakers.random.next();
         breakers.quick.failed(now_ns, jitter);
         self.publish(&breakers, now_ns);
@@ -375,12 +373,12 @@ impl Shard {
         let mut breakers = self.breakers();
         let jitter = breakers.random.next();
         if breakers.up.phase(now_ns) == Phase::Closed {
-            self.stats.opened.fetch_add(1, Ordering::Relaxed);
+            breakers.counts.opened += 1;
             breakers.relapses.begin(now_ns);
         }
         breakers.up.refused(now_ns, jitter);
         self.publish(&breakers, now_ns);
-        self.note(&mut breakers, condition, why);
+        breakers.note(condition, why);
     }
 
     /// Lets breakers whose pause is over go half-open.
@@ -394,19 +392,11 @@ impl Shard {
         self.quick.set(breakers.quick.phase(now_ns));
     }
 
-    fn note(&self, breakers: &mut Breakers, condition: Condition, why: &str) {
-        let before = self.condition.swap(condition as u8, Ordering::Relaxed);
-        if before != condition as u8 {
-            clipped(why).clone_into(&mut breakers.logged.why);
-        }
-    }
-
     /// The change that is to be logged now; `None` if the condition is the one last logged. During one outage, and if
     /// trouble keeps coming back, a change is returned only every [`SAME_OUTAGE_LOGGED_NS`].
     pub(super) fn change(&self, now_ns: u64) -> Option<Change> {
-        let now = self.condition();
-        let mut breakers = self.breakers();
-        let Breakers { logged, relapses, .. } = &mut *breakers;
+        let Breakers { condition: now, logged, relapses, .. } = &mut *self.breakers();
+        let now = *now;
         let is_same_outage = now.is_trouble() && logged.condition.is_trouble();
         let is_early = (relapses.are_many() || is_same_outage)
             && now_ns.saturating_sub(logged.at_ns) < SAME_OUTAGE_LOGGED_NS;

@@ -15,7 +15,7 @@ use super::connection::{ConnectError, Connection, ServerInfo};
 use super::routes::RoutingState;
 use base::clock;
 
-/// What the nodes of one fleet share.
+/// What the nodes of one fleet share. Every question fails if Redis does not answer, or refuses.
 pub struct SharedValues {
     shared: Arc<RoutingState>,
     connection: Mutex<Option<Connection>>,
@@ -44,9 +44,6 @@ impl Global {
 
 impl SharedValues {
     /// Takes a lock for so long, or keeps it for longer; `false` if another holder has it.
-    ///
-    /// # Errors
-    /// If Redis cannot say.
     pub async fn take(&self, name: &str, holder: &str, lasts: Duration) -> Result<bool, SharedValueError> {
         let millis = millis(lasts);
         let mut take = redis::cmd("SET");
@@ -58,17 +55,11 @@ impl SharedValues {
     }
 
     /// Gives back a lock, if this holder has it.
-    ///
-    /// # Errors
-    /// If Redis cannot say.
     pub async fn give_back(&self, name: &str, holder: &str) -> Result<(), SharedValueError> {
         self.call(self.eval(GIVE_BACK, &[name]).arg(holder)).await.map(drop)
     }
 
     /// Leaves a value for so long.
-    ///
-    /// # Errors
-    /// If Redis does not take it.
     pub async fn put(&self, name: &str, value: &[u8], lasts: Duration) -> Result<(), SharedValueError> {
         let mut put = redis::cmd("SET");
         put.arg(self.name(name)).arg(value).arg("PX").arg(millis(lasts));
@@ -76,9 +67,6 @@ impl SharedValues {
     }
 
     /// The value that is there.
-    ///
-    /// # Errors
-    /// If Redis cannot say.
     pub async fn get(&self, name: &str) -> Result<Option<Vec<u8>>, SharedValueError> {
         match self.call(redis::cmd("GET").arg(self.name(name))).await? {
             Value::BulkString(value) => Ok(Some(value)),
@@ -87,9 +75,6 @@ impl SharedValues {
     }
 
     /// Leaves a value beside those that others leave under this name, all of them for so long from now on.
-    ///
-    /// # Errors
-    /// If Redis does not take it.
     pub async fn put_beside(
         &self,
         name: &str,
@@ -102,9 +87,6 @@ impl SharedValues {
     }
 
     /// The values that were left under a name, each with who left it.
-    ///
-    /// # Errors
-    /// If Redis cannot say.
     pub async fn all_beside(&self, name: &str) -> Result<Vec<(Vec<u8>, Vec<u8>)>, SharedValueError> {
         let answer = self.call(self.eval(ALL_BESIDE, &[name]).arg(BESIDE_MAX)).await?;
         let Value::Array(values) = answer else { return Ok(Vec::new()) };
@@ -129,9 +111,6 @@ impl SharedValues {
     }
 
     /// Takes a value away.
-    ///
-    /// # Errors
-    /// If Redis cannot say.
     pub async fn remove(&self, name: &str) -> Result<(), SharedValueError> {
         self.call(redis::cmd("DEL").arg(self.name(name))).await.map(drop)
     }

@@ -25,19 +25,21 @@ pub enum OpAnswer {
     Error(String),
 }
 
-/// Encodes the operations of one call.
 pub(super) struct Call<'o> {
     /// The process that sends them; permits are counted by process.
     incarnation: u64,
-    keys: Vec<(Key, &'o Plan)>,
+    /// The keys, each once, with a plan that names it.
+    pub(super) keys: Vec<(Key, &'o Plan)>,
     known_keys: HashMap<(Key, &'o str, u8), u16>,
     known_plans: HashMap<*const Plan, u16>,
     /// The number of the key that says since when the server has its data; 0: the call has none.
     since: u8,
     /// How many keys the call has before these: its record.
     before: u16,
-    plans: Vec<u8>,
-    operations: Vec<u8>,
+    /// The plans, encoded as they follow the head of the first argument.
+    pub(super) plans: Vec<u8>,
+    /// The operations, encoded as the second argument.
+    pub(super) operations: Vec<u8>,
     /// The run being written: the index of its length in `operations`, and its kind.
     run: Option<(usize, u8)>,
 }
@@ -69,21 +71,6 @@ impl<'o> Call<'o> {
             }
         });
         call
-    }
-
-    /// The keys, each once, with a plan that names it.
-    pub(super) fn keys(&self) -> &[(Key, &'o Plan)] {
-        &self.keys
-    }
-
-    /// The plans, encoded as they follow the head of the first argument.
-    pub(super) fn plans(&self) -> &[u8] {
-        &self.plans
-    }
-
-    /// The operations, encoded as the second argument.
-    pub(super) fn operations(&self) -> &[u8] {
-        &self.operations
     }
 
     /// Writes an operation of one plain charge, or a peek at one, into a run, if its numbers fit a byte each. Most
@@ -119,6 +106,7 @@ impl<'o> Call<'o> {
     }
 
     fn write(&mut self, op: &'o Op) {
+        let flags = |part: &ExactCharge| u8::from(part.shadow) | u8::from(part.count_denied) << 1;
         match op {
             Op::Renew(renewal) => {
                 self.operations.extend([1, 1]);
@@ -127,22 +115,22 @@ impl<'o> Call<'o> {
                 self.write_part(renewal.key, &renewal.plan, 0, flags);
                 self.write_renewal(renewal);
             }
-            Op::Take(parts) => self.write_parts(2, parts),
+            Op::Take(parts) => self.write_parts(2, parts, flags),
             Op::Return { parts, taken_us } => {
-                self.write_parts(3, parts);
+                self.write_parts(3, parts, flags);
                 self.number(*taken_us as f64);
                 self.operations.push(self.since);
             }
-            Op::Peek(part) => self.write_parts(4, slice::from_ref(part)),
-            Op::Debit(parts) => self.write_debits(parts, 0),
-            Op::Repay(parts) => self.write_debits(parts, BOUNDED),
+            Op::Peek(part) => self.write_parts(4, slice::from_ref(part), flags),
+            Op::Debit(parts) => self.write_parts(5, parts, |_| 0),
+            Op::Repay(parts) => self.write_parts(5, parts, |_| BOUNDED),
             Op::Report { parts, spent_us } => {
-                self.write_debits(parts, REPORTED);
+                self.write_parts(5, parts, |_| REPORTED);
                 self.number(*spent_us as f64);
             }
-            Op::Look(part) => self.write_parts(7, slice::from_ref(part)),
+            Op::Look(part) => self.write_parts(7, slice::from_ref(part), flags),
             Op::Hold(hold) => {
-                self.write_parts(6, slice::from_ref(&hold.part));
+                self.write_parts(6, slice::from_ref(&hold.part), flags);
                 self.operations.extend(self.incarnation.to_le_bytes());
                 self.number(hold.held as f64);
                 self.number(hold.lasts_us as f64);
@@ -150,19 +138,11 @@ impl<'o> Call<'o> {
         }
     }
 
-    fn write_parts(&mut self, kind: u8, parts: &'o [ExactCharge]) {
+    fn write_parts(&mut self, kind: u8, parts: &'o [ExactCharge], flags: impl Fn(&ExactCharge) -> u8) {
         // `Global::send` refuses an operation of more than `PARTS_MAX` parts.
         self.operations.extend([kind, parts.len() as u8]);
         for part in parts {
-            let flags = u8::from(part.shadow) | u8::from(part.count_denied) << 1;
-            self.write_part(part.key, &part.plan, part.cost, flags);
-        }
-    }
-
-    fn write_debits(&mut self, parts: &'o [ExactCharge], flags: u8) {
-        self.operations.extend([5, parts.len() as u8]);
-        for part in parts {
-            self.write_part(part.key, &part.plan, part.cost, flags);
+            self.write_part(part.key, &part.plan, part.cost, flags(part));
         }
     }
 
@@ -226,7 +206,6 @@ impl<'o> Call<'o> {
     }
 }
 
-/// The keys and plans of an operation, in order.
 pub(super) fn keys(op: &Op) -> SmallVec<[(Key, &Plan); 2]> {
     match op {
         Op::Renew(renewal) => SmallVec::from_iter([(renewal.key, &*renewal.plan)]),
@@ -432,7 +411,6 @@ fn unchanged_ns(record: &[u8], plan: &Plan, at_us: u64) -> Option<u64> {
 
 /// Marks the reply of a call that replaced keys of a wrong type.
 const REPAIRED: f64 = -2.0;
-/// The error for a reply that cannot be decoded.
 pub(super) const NO_REPLY: &str = "the reply does not have the format of the gateway's script";
 /// The record of an exact bucket (lua/token_bucket.lua).
 const BUCKET_BYTES: usize = 44;

@@ -12,7 +12,6 @@ pub(crate) struct ByHolder<T> {
     pub(crate) tenants: ByName<T>,
 }
 
-/// The lists of one kind of holder.
 pub(crate) type ByName<T> = ShardedMap<Box<str>, Box<[T]>>;
 
 impl<T> Default for ByHolder<T> {
@@ -22,18 +21,15 @@ impl<T> Default for ByHolder<T> {
 }
 
 impl<T: Clone> ByHolder<T> {
-    /// Whether nobody has anything.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.consumers.is_empty() && self.tenants.is_empty()
     }
 
-    /// How many there are in all lists.
     pub(crate) fn len(&self) -> usize {
         self.consumers.sum(|list| list.len()) + self.tenants.sum(|list| list.len())
     }
 
-    /// The lists of a holder's kind.
     pub(crate) fn of_kind(&self, holder: &Holder) -> &ByName<T> {
         match holder {
             Holder::Consumer(_) => &self.consumers,
@@ -41,7 +37,6 @@ impl<T: Clone> ByHolder<T> {
         }
     }
 
-    /// Changes the list of a holder.
     pub(crate) fn change(&self, holder: &Holder, change: impl FnOnce(Vec<T>) -> Vec<T>) {
         self.of_kind(holder).change(holder.name().into(), |held| {
             let list = change(held.map(Vec::from).unwrap_or_default());

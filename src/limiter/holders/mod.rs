@@ -19,7 +19,6 @@ use crate::holders::own_limits::OwnLimits;
 use crate::holders::resets::Resets;
 use crate::local::Table;
 
-/// What holders have of their own, and where the quotas that it makes are made known.
 pub(crate) struct Holders {
     table: Arc<Table>,
     fleet: Option<Arc<Fleet>>,

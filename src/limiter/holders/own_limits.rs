@@ -1,10 +1,13 @@
 //! Limits that a subject brings itself, in the place of its first policy's windows. Each that is new makes a quota and a plan
 //! known for good, so their number is bounded; how many of them hold at a time is, too, and one that nobody has brought for
-//! so long that its windows are whole makes room for another.
+//! so long that its windows are whole makes room for another. Beside them the windows that an override has changed, so that each is
+//! worked out once.
 
 use std::collections::HashMap;
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+
+use smallvec::SmallVec;
 
 use limit::{Algorithm, Plan, PlanId, Quota, sliding_log};
 
@@ -108,11 +111,48 @@ fn is_whole(quota: &Quota, brought_ns: u64, now_ns: u64) -> bool {
     now_ns.saturating_sub(brought_ns) >= quota.period_ns().get().saturating_mul(2)
 }
 
+/// Windows of policies, each with what it is under one override.
+#[derive(Debug, Default)]
+pub(crate) struct ScaledWindows(RwLock<SmallVec<[ScaledWindow; 1]>>);
+
+#[derive(Clone, Debug)]
+struct ScaledWindow {
+    base: Window,
+    factor: f64,
+    scaled: OwnWindow,
+}
+
+impl ScaledWindows {
+    /// What the window `base` multiplied by `factor` is; `scale` works it out.
+    pub(crate) fn of(&self, base: Window, factor: f64, scale: impl FnOnce() -> OwnWindow) -> Window {
+        // Only requests of the override's own holder meet here.
+        let known = |entries: &[ScaledWindow]| {
+            entries.iter().find(|it| it.base == base && it.factor == factor).map(|it| named(&it.scaled))
+        };
+        let entries = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        if let Some(scaled) = known(&entries) {
+            return scaled;
+        }
+        drop(entries);
+        let scaled = scale();
+        let mut entries = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        // Reloads that change a policy leave windows behind that nobody has any more.
+        if entries.len() >= SCALED_MAX {
+            entries.clear();
+        }
+        let window = named(&scaled);
+        entries.push(ScaledWindow { base, factor, scaled });
+        window
+    }
+}
+
 /// Different limits that subjects may bring at a time.
 const HELD_MAX: usize = 1_024;
 /// The same in the life of a process.
 const MADE_MAX: usize = 65_536;
 const SWEEP_EVERY_NS: u64 = 1_000_000_000;
+/// Windows remembered of one override; beyond that all are worked out again.
+const SCALED_MAX: usize = 256;
 
 #[cfg(test)]
 mod tests {

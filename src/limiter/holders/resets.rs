@@ -91,7 +91,6 @@ impl Resets {
     }
 }
 
-/// Puts a reset in its place among those of its holder.
 fn insert(list: &mut Vec<Reset>, put: Reset) {
     let place = list.partition_point(|old| old.version > put.version);
     list.insert(place, put);

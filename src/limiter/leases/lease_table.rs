@@ -7,27 +7,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::check::charge_state::{ChargeOutcome, ChargeState, Refund};
 use crate::fleet::Fleet;
 use crate::leases::second_looks::SecondLooks;
-use crate::local::{LeaseSlots, Stats};
+use crate::local::Stats;
+use crate::local::slots::Slots;
 use limit::{Algorithm, Answer, Charge, Key, Outcome, Plan, PlanId, View};
 use limit::{LEAD_MIN_NS, Lease, LeaseAnswer};
 
-/// This node's leases of all keys that the fleet shares.
+/// This node's leases of all keys that the fleet shares, in memory fixed by the configuration. A full table evicts keys whose
+/// lease says nothing. If there is none, a new key gets no slot, and Redis decides each of its requests.
 pub struct LeaseTable {
     fleet: Arc<Fleet>,
-    slots: LeaseSlots,
+    /// A slot has the plan in the place of a fingerprint.
+    slots: Slots<8, 6>,
+    /// How often a key got no slot.
+    overflows: AtomicU64,
     /// How much ahead of need leases are renewed, nanoseconds.
-    lead_ns: AtomicU64,
+    pub(super) lead_ns: AtomicU64,
     pub(crate) looks: SecondLooks,
 }
 
 impl LeaseTable {
     pub(super) fn new(fleet: &Arc<Fleet>) -> LeaseTable {
-        let slots = LeaseSlots::with_memory(fleet.lease_bytes);
-        let (lead_ns, looks) = (AtomicU64::new(LEAD_MIN_NS), SecondLooks::default());
-        LeaseTable { fleet: Arc::clone(fleet), slots, lead_ns, looks }
+        LeaseTable {
+            fleet: Arc::clone(fleet),
+            slots: Slots::with_memory(fleet.lease_bytes),
+            overflows: AtomicU64::new(0),
+            lead_ns: AtomicU64::new(LEAD_MIN_NS),
+            looks: SecondLooks::default(),
+        }
     }
 
-    /// How much ahead of need leases are renewed, nanoseconds.
     #[inline]
     pub(crate) fn lead_ns(&self) -> u64 {
         self.lead_ns.load(Ordering::Relaxed)
@@ -40,14 +48,9 @@ impl LeaseTable {
         if self.fleet.is_late(key) { lead_ns.min(LEAD_MAX_NS) } else { LEAD_MIN_NS }
     }
 
-    /// Adapts how far ahead leases are renewed to the slowest shard.
-    pub(super) fn follow(&self, lead_ns: u64) {
-        self.lead_ns.store(lead_ns, Ordering::Relaxed);
-    }
-
     /// Counters of the table, for the metrics.
     pub fn stats(&self) -> Stats {
-        self.slots.stats()
+        Stats { overflow_decisions: self.overflows.load(Ordering::Relaxed), ..self.slots.stats() }
     }
 
     /// This node's lease of a key, for operators; `None` if it has none.
@@ -57,8 +60,8 @@ impl LeaseTable {
 
     /// A key's lease and the plan it was written under.
     pub(crate) fn peek(&self, key: Key) -> Option<(Option<PlanId>, Lease)> {
-        let (under, words) = self.slots.peek(key)?;
-        Some((under, Lease::from_words(words)))
+        let slot = self.slots.find(key)?;
+        Some((PlanId::from_bits(slot.fingerprint()), Lease::from_words(slot.state())))
     }
 
     /// The lease that Redis has of this node still under another plan than that of a charge, and that plan.
@@ -70,8 +73,8 @@ impl LeaseTable {
 
     /// A copy of a key's lease, as it is for a charge.
     pub(crate) fn copy(&self, charge: &Charge, now_ns: u64) -> Lease {
-        let (under, words) = self.slots.peek(charge.key).unwrap_or_default();
-        self.under(charge, under, words, now_ns)
+        let (under, share) = self.peek(charge.key).unwrap_or_default();
+        self.under(charge, under, share, now_ns)
     }
 
     /// Changes a key's lease, creating it if needed; `None` if the table has no room for it.
@@ -82,15 +85,20 @@ impl LeaseTable {
         change: impl FnOnce(&mut Lease) -> R,
     ) -> Option<R> {
         let says_nothing = |under, words| {
-            let plan = self.fleet.plans.get(under);
+            let plan = self.fleet.plans.get(PlanId::from_bits(under));
             plan.is_none_or(|plan| Lease::from_words(words).says_nothing(&plan, now_ns))
         };
-        self.slots.change(charge.key, charge.plan, says_nothing, |under, words| {
-            let mut share = self.under(charge, under, *words, now_ns);
-            let result = change(&mut share);
-            *words = share.into_words();
-            result
-        })
+        let plan = PlanId::into_bits(charge.plan);
+        let claim = || self.slots.find_or_claim(charge.key, plan, says_nothing);
+        let Some(mut slot) = self.slots.find(charge.key).or_else(claim) else {
+            self.overflows.fetch_add(1, Ordering::Relaxed);
+            return None;
+        };
+        let (under, share) = (PlanId::from_bits(slot.fingerprint()), Lease::from_words(slot.state()));
+        let mut share = self.under(charge, under, share, now_ns);
+        let result = change(&mut share);
+        slot.set_state(share.into_words(), plan);
+        Some(result)
     }
 
     /// Changes the lease of a key that has one. `change` gets the plan under which it was written.
@@ -99,18 +107,16 @@ impl LeaseTable {
         key: Key,
         change: impl FnOnce(Option<PlanId>, &mut Lease) -> R,
     ) -> Option<R> {
-        self.slots.change_known(key, |under, words| {
-            let mut share = Lease::from_words(*words);
-            let result = change(under, &mut share);
-            *words = share.into_words();
-            result
-        })
+        let mut slot = self.slots.find(key)?;
+        let (under, mut share) = (slot.fingerprint(), Lease::from_words(slot.state()));
+        let result = change(PlanId::from_bits(under), &mut share);
+        slot.set_state(share.into_words(), under);
+        Some(result)
     }
 
     /// A key's lease for a charge. If it was written under another plan, the limit has changed: a denial is dropped, and what
     /// is lent keeps its share.
-    fn under(&self, charge: &Charge, under: Option<PlanId>, words: [u64; 6], now_ns: u64) -> Lease {
-        let mut share = Lease::from_words(words);
+    fn under(&self, charge: &Charge, under: Option<PlanId>, mut share: Lease, now_ns: u64) -> Lease {
         if under != charge.plan {
             share.end_denial();
             let plans = &self.fleet.plans;
@@ -126,18 +132,16 @@ impl LeaseTable {
     #[inline(always)]
     pub(crate) fn spend(&self, charge: &Charge, now_ns: u64) -> Option<Outcome> {
         let plan = self.fleet.plans.get(charge.plan).filter(|plan| !plan.sharing.is_exact())?;
-        let spent = self.slots.change_known(charge.key, |under, words| {
-            let mut share = Lease::from_words(*words);
-            // After a reload the lease may still belong to another plan.
-            let left = if under == charge.plan {
-                share.spend(&plan, charge.cost, now_ns, self.lead_ns())
-            } else {
-                None
-            };
-            *words = share.into_words();
-            left
-        });
-        spent?.map(|(remaining, reset_ns)| Outcome::new(Answer::Admitted, remaining, reset_ns))
+        let mut slot = self.slots.find(charge.key)?;
+        let under = slot.fingerprint();
+        // After a reload the lease may still belong to another plan.
+        if under != PlanId::into_bits(charge.plan) {
+            return None;
+        }
+        let mut share = Lease::from_words(slot.state());
+        let (remaining, reset_ns) = share.spend(&plan, charge.cost, now_ns, self.lead_ns())?;
+        slot.set_state(share.into_words(), under);
+        Some(Outcome::new(Answer::Admitted, remaining, reset_ns))
     }
 
     /// Decides a charge by this node's lease; `None`: Redis has to be asked.

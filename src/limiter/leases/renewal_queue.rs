@@ -7,33 +7,19 @@ use crate::local::striped_map::StripedMap;
 use crate::wait::Waiter;
 use limit::{Key, LeaseDemand, PlanId};
 
-/// Renewals in flight, by key.
 #[derive(Debug, Default)]
-pub(crate) struct Renewals(StripedMap<KeyRenewals>);
+pub(crate) struct Renewals(pub(crate) StripedMap<KeyRenewals>);
 
-/// A key with a renewal in flight.
 #[derive(Debug, Default)]
-struct KeyRenewals {
+pub(crate) struct KeyRenewals {
     /// Requests that the renewal in flight asks units for.
     sent: Vec<Waiter>,
     /// Requests that came later.
     queued: Vec<Waiter>,
-    /// When it was sent, nanoseconds.
     sent_ns: u64,
 }
 
 impl Renewals {
-    /// How many are on their way.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether none is on its way.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     /// When the renewal of a key was sent that is on its way, nanoseconds.
     pub(crate) fn sent_ns(&self, key: Key) -> Option<u64> {
         self.0.of(key).get(&key).map(|renewing| renewing.sent_ns)

@@ -15,7 +15,6 @@ use crate::wait::{Attempt, Waiter};
 use limit::lease_messages::{Grant, LinkError, Op, Renewal, Reply};
 use limit::{Algorithm, Charge, Key, Lease, LeaseAnswer, LeaseDemand, Plan, PlanId, outgrows, owed};
 
-/// A key whose lease is being renewed.
 #[derive(Clone, Debug)]
 struct LeasedCharge {
     key: Key,
@@ -61,7 +60,9 @@ impl Leases {
     }
 
     fn send_renewal(self: &Arc<Self>, mut leased: LeasedCharge, wanted: LeaseDemand) {
-        let wanted = LeaseDemand { ahead: self.fleet.wants_ahead(leased.key), ..wanted };
+        // Even of a small limit, if there is no other node to miss the units, or answers come too late for requests to wait.
+        let ahead = self.fleet.nodes() <= 1 || self.fleet.is_late(leased.key);
+        let wanted = LeaseDemand { ahead, ..wanted };
         let renewal = self.table.change_known(leased.key, |under, share| {
             leased.come_under(&self.fleet.plans, under);
             share.renewal(&leased.plan, leased.key, wanted.clone(), leased.sent_ns)

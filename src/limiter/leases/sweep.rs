@@ -5,12 +5,12 @@
 //! long it is quiet before it is idle. No request waits for the sweep.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::leases::Leases;
 use crate::leases::sweep_queue::AWAY;
 use limit::{Key, LEAD_MIN_NS, Lease, Plan, PlanId};
 
-/// What there is to do for a key.
 enum Step {
     /// It decides without a Redis that is back.
     Renew,
@@ -110,7 +110,8 @@ impl Leases {
                 }
             }
         }
-        self.table.follow(queue.longest(|key| self.table.lead_for(key), now_ns).unwrap_or(LEAD_MIN_NS));
+        let lead_ns = queue.longest(|key| self.table.lead_for(key), now_ns).unwrap_or(LEAD_MIN_NS);
+        self.table.lead_ns.store(lead_ns, Ordering::Relaxed);
     }
 
     /// The plans that leases are under that the sweep will look at.

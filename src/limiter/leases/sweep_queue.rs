@@ -13,7 +13,6 @@ use crate::global::ShardId;
 use crate::local::striped_map::{STRIPES, Stripes};
 use limit::Key;
 
-/// Keys by when they are due.
 #[derive(Debug, Default)]
 pub(crate) struct SweepQueue {
     stripes: Stripes<Stripe>,

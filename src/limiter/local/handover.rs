@@ -7,7 +7,6 @@
 
 use std::io::{self, Read, Write};
 use std::num::NonZeroU64;
-use std::sync::atomic::Ordering;
 
 use super::Table;
 use super::quotas::KnownQuotas;
@@ -103,7 +102,6 @@ impl Table {
                 continue;
             }
             keys += 1;
-            self.used.fetch_add(1, Ordering::Relaxed);
             if fingerprint_of(&words) == Quota::NO_FINGERPRINT {
                 let record = Record::from_words([words[STATE], words[STATE + 1]]);
                 // Counted from the clock's origin, it is when the penalty ends.

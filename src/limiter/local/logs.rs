@@ -7,8 +7,8 @@
 //! limit.
 
 use std::collections::HashMap;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::quotas::Quotas;
@@ -23,6 +23,7 @@ pub(super) struct Logs {
     bytes_max: usize,
     bytes: AtomicUsize,
     kept: AtomicUsize,
+    pub(super) evictions: AtomicU64,
 }
 
 /// The logs of the keys whose low bits are the shard's number.
@@ -40,10 +41,6 @@ struct KeyLog {
     log: Log,
 }
 
-/// How many logs a sweep evicted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct EvictedLogs(pub(super) u64);
-
 impl Logs {
     /// Without logs at first; memory is taken as they grow, up to `bytes_max`.
     pub(super) fn with_memory(bytes_max: usize) -> Logs {
@@ -53,6 +50,7 @@ impl Logs {
             bytes_max,
             bytes: AtomicUsize::new(0),
             kept: AtomicUsize::new(0),
+            evictions: AtomicU64::new(0),
         }
     }
 
@@ -61,15 +59,12 @@ impl Logs {
         self.kept.load(Relaxed)
     }
 
-    /// Memory of all logs, bytes.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Relaxed)
     }
 
-    /// Takes the cost if it fits.
-    pub(super) fn take(&self, charge: &Charge, quotas: &Quotas, now_ns: u64) -> (TakeResult, EvictedLogs) {
+    pub(super) fn take(&self, charge: &Charge, quotas: &Quotas, now_ns: u64) -> TakeResult {
         let mut shard = self.shard(charge.key);
-        let mut swept = EvictedLogs(0);
         let mut new = Log::default();
         let growth_bytes = {
             let log = shard.logs.get_mut(&charge.key).map_or(&mut new, |kept| {
@@ -79,7 +74,7 @@ impl Logs {
             log.growth_bytes(&charge.quota, charge.cost, now_ns)
         };
         if !self.has_room(growth_bytes) {
-            swept = self.sweep(&mut shard, charge, quotas, now_ns);
+            self.sweep(&mut shard, charge, quotas, now_ns);
         }
         let has_room = self.has_room(growth_bytes);
         if let Some(kept) = shard.logs.get_mut(&charge.key) {
@@ -89,22 +84,19 @@ impl Logs {
                 false => held(&kept.log, charge, now_ns),
             };
             self.account(before, kept.log.bytes());
-            return (TakeResult { outcome, place: StateLocation::Slot }, swept);
+            return TakeResult { outcome, place: StateLocation::Slot };
         }
         if !has_room {
             drop(shard);
             let mut overflow = self.overflow();
             let log = overflow.entry(charge.quota.fingerprint()).or_default();
-            return (
-                TakeResult { outcome: spend(log, charge, now_ns), place: StateLocation::Overflow },
-                swept,
-            );
+            return TakeResult { outcome: spend(log, charge, now_ns), place: StateLocation::Overflow };
         }
         let outcome = spend(&mut new, charge, now_ns);
         self.account(0, new.bytes() + ENTRY_BYTES);
         self.kept.fetch_add(1, Relaxed);
         shard.logs.insert(charge.key, KeyLog { fingerprint: charge.quota.fingerprint(), log: new });
-        (TakeResult { outcome, place: StateLocation::Slot }, swept)
+        TakeResult { outcome, place: StateLocation::Slot }
     }
 
     /// What `take` would return; spends nothing.
@@ -126,7 +118,6 @@ impl Logs {
         self.with(charge, place, |log| log.give_back(charge.cost, taken_ns));
     }
 
-    /// Spends the cost even if it does not fit.
     pub(super) fn debit(&self, charge: &Charge, place: StateLocation, now_ns: u64) {
         self.with(charge, place, |log| log.debit(&charge.quota, charge.cost, now_ns));
     }
@@ -183,9 +174,9 @@ impl Logs {
 
     /// Evicts logs with nothing spent from one shard, at most once in [`SWEEP_EVERY_NS`], and logs whose quota is not
     /// known.
-    fn sweep(&self, shard: &mut Shard, charge: &Charge, quotas: &Quotas, now_ns: u64) -> EvictedLogs {
+    fn sweep(&self, shard: &mut Shard, charge: &Charge, quotas: &Quotas, now_ns: u64) {
         if now_ns < shard.swept_ns.saturating_add(SWEEP_EVERY_NS) {
-            return EvictedLogs(0);
+            return;
         }
         shard.swept_ns = now_ns;
         let known = quotas.known();
@@ -201,7 +192,7 @@ impl Logs {
         });
         let swept = before - shard.logs.len();
         self.kept.fetch_sub(swept, Relaxed);
-        EvictedLogs(swept as u64)
+        self.evictions.fetch_add(swept as u64, Relaxed);
     }
 
     /// Whether `more_bytes` fit, and the entry of a new key.
@@ -221,7 +212,6 @@ impl Logs {
         self.shards[key.low() as usize % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Overflow logs by quota.
     pub(super) fn overflow(&self) -> MutexGuard<'_, HashMap<u32, Log>> {
         self.overflow.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,27 +13,24 @@
 mod families;
 mod handover;
 mod journal;
-mod leases;
 mod logs;
 mod memory;
 mod penalties;
 mod quotas;
-mod slots;
-mod spend_messages;
+pub(crate) mod slots;
 pub mod striped_map;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use handover::{FORMAT, HandoverError};
 pub use journal::Relative;
-pub use leases::{LeaseSlots, LeaseWords};
 
 use journal::Journal;
 use limit::penalty::Record;
 use limit::{Algorithm, Charge, Outcome, Quota, State};
 use logs::Logs;
 use quotas::{By, Quotas};
-use slots::{Entry, SlotGuard, Slots};
+use slots::{SlotGuard, Slots};
 
 /// The states of all keys that this node counts, in memory of a fixed size.
 #[derive(Debug)]
@@ -41,8 +38,6 @@ pub struct Table {
     slots: Slots<4, 2>,
     logs: Logs,
     quotas: Quotas,
-    used: AtomicU64,
-    evictions: AtomicU64,
     overflows: AtomicU64,
     penalised: penalties::PenaltyFilter,
     journal: Journal,
@@ -92,8 +87,6 @@ impl Table {
             slots: Slots::with_memory(bytes),
             logs: Logs::with_memory(bytes / 8),
             quotas: Quotas::default(),
-            used: AtomicU64::new(0),
-            evictions: AtomicU64::new(0),
             overflows: AtomicU64::new(0),
             penalised: penalties::PenaltyFilter::default(),
             journal: Journal::default(),
@@ -260,20 +253,19 @@ impl Table {
 
     /// Counters of the table, for the metrics.
     pub fn stats(&self) -> Stats {
+        let slots = self.slots.stats();
         Stats {
-            slots: self.slots.len() as u64,
-            used: self.used.load(Ordering::Relaxed),
-            evictions: self.evictions.load(Ordering::Relaxed),
+            evictions: slots.evictions + self.logs.evictions.load(Ordering::Relaxed),
             overflow_decisions: self.overflows.load(Ordering::Relaxed),
             logs: self.logs.len() as u64,
             log_bytes: self.logs.bytes() as u64,
+            ..slots
         }
     }
 
     #[cold]
     fn take_in_log(&self, charge: &Charge, now_ns: u64) -> TakeResult {
-        let (taken, swept) = self.logs.take(charge, &self.quotas, now_ns);
-        self.evictions.fetch_add(swept.0, Ordering::Relaxed);
+        let taken = self.logs.take(charge, &self.quotas, now_ns);
         if taken.place == StateLocation::Overflow {
             self.overflows.fetch_add(1, Ordering::Relaxed);
         }
@@ -283,15 +275,7 @@ impl Table {
     /// The key's slot, or one claimed for it; `None` if there is no room.
     #[cold]
     fn claim(&self, charge: &Charge, fingerprint: u32, now_ns: u64) -> Option<SlotGuard<'_, 4, 2>> {
-        let is_whole = self.is_whole(Some(charge.quota), now_ns);
-        let (slot, counter) = match self.slots.find_or_claim(charge.key, fingerprint, is_whole) {
-            Entry::Found(slot) => return Some(slot),
-            Entry::Unused(slot) => (slot, &self.used),
-            Entry::Replaced(slot) => (slot, &self.evictions),
-            Entry::Full => return None,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-        Some(slot)
+        self.slots.find_or_claim(charge.key, fingerprint, self.is_whole(Some(charge.quota), now_ns))
     }
 
     /// Whether a slot's key can be evicted: it has nothing spent, its quota has been forgotten, or its penalty is over.

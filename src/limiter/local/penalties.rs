@@ -10,7 +10,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Table;
-use super::slots::{Entry, SlotGuard};
 use limit::penalty::Record;
 use limit::{Key, Quota};
 
@@ -55,9 +54,8 @@ impl Table {
 
     /// Changes what this node knows of a client's denials. Returns for how long it is penalised, nanoseconds; 0: not at all.
     pub(crate) fn change_penalty(&self, key: Key, now_ns: u64, change: impl FnOnce(Record) -> Record) -> u64 {
-        let Some(mut slot) = self.slots.find(key).or_else(|| self.claim_record(key, now_ns)) else {
-            return 0;
-        };
+        let claim = || self.slots.find_or_claim(key, Quota::NO_FINGERPRINT, self.is_whole(None, now_ns));
+        let Some(mut slot) = self.slots.find(key).or_else(claim) else { return 0 };
         let record = change(Record::from_words(slot.state()));
         slot.set_state(record.into_words(), Quota::NO_FINGERPRINT);
         let wait_ns = record.wait_ns(now_ns);
@@ -65,19 +63,6 @@ impl Table {
             self.penalised.of(key).fetch_max(now_ns.saturating_add(wait_ns), Ordering::Relaxed);
         }
         wait_ns
-    }
-
-    #[cold]
-    fn claim_record(&self, key: Key, now_ns: u64) -> Option<SlotGuard<'_, 4, 2>> {
-        let is_whole = self.is_whole(None, now_ns);
-        let (slot, counter) = match self.slots.find_or_claim(key, Quota::NO_FINGERPRINT, is_whole) {
-            Entry::Found(slot) => return Some(slot),
-            Entry::Unused(slot) => (slot, &self.used),
-            Entry::Replaced(slot) => (slot, &self.evictions),
-            Entry::Full => return None,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
-        Some(slot)
     }
 }
 

@@ -8,7 +8,6 @@ use arc_swap::ArcSwap;
 
 use limit::{Quota, State};
 
-/// The known quotas and their overflow buckets.
 #[derive(Debug, Default)]
 pub(super) struct Quotas {
     declared: ArcSwap<HashMap<u32, DeclaredQuota>>,
@@ -35,7 +34,6 @@ pub(super) enum By {
     Others,
 }
 
-/// All quotas that are known at this moment.
 pub(super) struct KnownQuotas<'q> {
     declared: Arc<HashMap<u32, DeclaredQuota>>,
     also: &'q RwLock<HashMap<u32, Quota>>,

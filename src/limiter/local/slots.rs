@@ -20,29 +20,20 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use super::Stats;
 use super::memory::ZeroedWords;
 use limit::Key;
 
 /// All slots, of `W` words each, of which `S` are state.
 #[derive(Debug)]
-pub(super) struct Slots<const W: usize, const S: usize> {
+pub(crate) struct Slots<const W: usize, const S: usize> {
     words: ZeroedWords,
     /// Words skipped at the start so that no slot crosses a cache line.
     first: usize,
     /// Number of cache lines that can be a home. The lines behind the last one are the rest of its window.
     homes: u64,
-}
-
-/// The result of `find_or_claim`.
-pub(super) enum Entry<'a, const W: usize, const S: usize> {
-    /// The key is there.
-    Found(SlotGuard<'a, W, S>),
-    /// The key is new and got a slot nobody had used.
-    Unused(SlotGuard<'a, W, S>),
-    /// The key is new and got the slot of one that could be evicted without loss.
-    Replaced(SlotGuard<'a, W, S>),
-    /// The window is full of keys that cannot be evicted without loss.
-    Full,
+    used: AtomicU64,
+    evictions: AtomicU64,
 }
 
 impl<const W: usize, const S: usize> Slots<W, S> {
@@ -54,22 +45,28 @@ impl<const W: usize, const S: usize> Slots<W, S> {
 
     /// As many slots as fit, at least one window. The memory is zeroed without being touched, so that the kernel has
     /// not backed it yet.
-    pub(super) fn with_memory(bytes: usize) -> Slots<W, S> {
+    pub(crate) fn with_memory(bytes: usize) -> Slots<W, S> {
         let lines = (bytes / LINE_BYTES).saturating_sub(1).max(Self::LINES_PER_WINDOW);
         let words = ZeroedWords::zeroed((lines + 1) * WORDS_PER_LINE);
         let past_line = words.as_ptr().addr() % LINE_BYTES;
         let first = if past_line == 0 { 0 } else { (LINE_BYTES - past_line) / size_of::<u64>() };
-        Slots { words, first, homes: (lines - Self::LINES_PER_WINDOW + 1) as u64 }
+        let homes = (lines - Self::LINES_PER_WINDOW + 1) as u64;
+        Slots { words, first, homes, used: AtomicU64::new(0), evictions: AtomicU64::new(0) }
     }
 
     pub(super) fn len(&self) -> usize {
         (self.homes as usize - 1) * Self::SLOTS_PER_LINE + WINDOW_SLOTS
     }
 
+    pub(crate) fn stats(&self) -> Stats {
+        let [used, evictions] = [&self.used, &self.evictions].map(|count| count.load(Relaxed));
+        Stats { slots: self.len() as u64, used, evictions, ..Stats::default() }
+    }
+
     /// The key's slot, if it is found without the home's lock. `None` may be wrong while another thread puts the key
     /// in.
     #[inline(always)]
-    pub(super) fn find(&self, key: Key) -> Option<SlotGuard<'_, W, S>> {
+    pub(crate) fn find(&self, key: Key) -> Option<SlotGuard<'_, W, S>> {
         for slot in self.window(self.home(key)) {
             let tag = slot[TAG].load(Relaxed);
             if tag & OCCUPIED == 0 {
@@ -83,14 +80,15 @@ impl<const W: usize, const S: usize> Slots<W, S> {
     }
 
     /// The key's slot, or one claimed for it: an unused one, or the first whose key may be evicted by
-    /// `is_whole(fingerprint, state)`. A claimed slot holds the key, the fingerprint and a state of zeros.
+    /// `is_whole(fingerprint, state)`. A claimed slot holds the key, the fingerprint and a state of zeros. `None`: the window is
+    /// full of keys that cannot be evicted without loss.
     #[cold]
-    pub(super) fn find_or_claim(
+    pub(crate) fn find_or_claim(
         &self,
         key: Key,
         fingerprint: u32,
         is_whole: impl Fn(u32, [u64; S]) -> bool,
-    ) -> Entry<'_, W, S> {
+    ) -> Option<SlotGuard<'_, W, S>> {
         let home = self.home(key);
         // Held until the key is in its slot. If that is the home slot itself, this lock becomes the slot's.
         let mut home_lock = Some(SlotGuard::wait_for(&self.window(home)[0]));
@@ -103,11 +101,12 @@ impl<const W: usize, const S: usize> Slots<W, S> {
             let mut locked =
                 take_home(&mut home_lock, index == 0).unwrap_or_else(|| SlotGuard::wait_for(slot));
             if locked.holds(key) {
-                return Entry::Found(locked);
+                return Some(locked);
             }
             if !locked.is_occupied() {
                 locked.place(key, fingerprint);
-                return Entry::Unused(locked);
+                self.used.fetch_add(1, Relaxed);
+                return Some(locked);
             }
             // Another thread has put another key here first. At home none can: this thread holds its lock.
         }
@@ -119,13 +118,14 @@ impl<const W: usize, const S: usize> Slots<W, S> {
             let mut locked = take_home(&mut home_lock, at_home).unwrap_or_else(|| SlotGuard::wait_for(slot));
             if is_whole(locked.fingerprint(), locked.state()) {
                 locked.place(key, fingerprint);
-                return Entry::Replaced(locked);
+                self.evictions.fetch_add(1, Relaxed);
+                return Some(locked);
             }
             if at_home {
                 home_lock = Some(locked);
             }
         }
-        Entry::Full
+        None
     }
 
     /// Whether `find_or_claim` would find or claim a slot, judged without locks.
@@ -165,6 +165,7 @@ impl<const W: usize, const S: usize> Slots<W, S> {
             place.store(*word, Relaxed);
         }
         locked.tag = words[TAG] & !LOCKED;
+        self.used.fetch_add(1, Relaxed);
         true
     }
 
@@ -192,7 +193,7 @@ fn take_home<'a, const W: usize, const S: usize>(
 }
 
 /// A slot whose lock bit this thread holds; dropping it releases the bit.
-pub(super) struct SlotGuard<'a, const W: usize, const S: usize> {
+pub(crate) struct SlotGuard<'a, const W: usize, const S: usize> {
     slot: &'a [AtomicU64; W],
     /// The tag to store when the slot is released, without the lock bit.
     tag: u64,
@@ -234,19 +235,17 @@ impl<'a, const W: usize, const S: usize> SlotGuard<'a, W, S> {
     }
 
     #[inline]
-    pub(super) fn state(&self) -> [u64; S] {
+    pub(crate) fn state(&self) -> [u64; S] {
         state_of(self.slot)
     }
 
-    /// Fingerprint of the quota or plan the state was written under.
     #[inline]
-    pub(super) fn fingerprint(&self) -> u32 {
+    pub(crate) fn fingerprint(&self) -> u32 {
         self.tag as u32
     }
 
-    /// Replaces the state and its fingerprint.
     #[inline]
-    pub(super) fn set_state(&mut self, state: [u64; S], fingerprint: u32) {
+    pub(crate) fn set_state(&mut self, state: [u64; S], fingerprint: u32) {
         for (word, value) in self.slot[STATE..].iter().zip(state) {
             word.store(value, Relaxed);
         }
@@ -293,7 +292,6 @@ fn tag_bits(key: Key) -> u64 {
     key.low() << 34
 }
 
-/// The fingerprint of a slot's words.
 pub(super) fn fingerprint_of(words: &[u64]) -> u32 {
     words[TAG] as u32
 }
@@ -320,3 +318,38 @@ const LOCKED: u64 = 1 << 32;
 
 /// Attempts before a waiting thread yields its core.
 const SPINS_MAX: u32 = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_is_kept_under_its_key_and_fingerprint() {
+        let slots = Slots::<8, 6>::with_memory(1 << 16);
+        let key = Key::new(7 << 70 | 7);
+        for (fingerprint, before) in [(3, 0), (4, 9)] {
+            let mut slot = slots.find_or_claim(key, fingerprint, |_, _| false).expect("it is empty");
+            assert_eq!((slot.fingerprint(), slot.state()[5]), (3, before));
+            slot.set_state([0, 0, 0, 0, 0, 9], fingerprint);
+        }
+        let found = slots.find(key).map(|slot| (slot.fingerprint(), slot.state()));
+        assert_eq!(found, Some((4, [0, 0, 0, 0, 0, 9])));
+        assert!(slots.find(Key::new(8 << 70 | 7)).is_none());
+    }
+
+    #[test]
+    fn a_full_table_gives_up_whole_keys_only() {
+        let slots = Slots::<8, 6>::with_memory(0);
+        let count = slots.stats().slots;
+        let key = |number: u64| Key::new(u128::from(number) << 64 | u128::from(number << 40));
+        for number in 0..count {
+            let mut slot = slots.find_or_claim(key(number), 1, |_, _| false).expect("there is room");
+            slot.set_state([number, 0, 0, 0, 0, 0], 1);
+        }
+        assert!(slots.find_or_claim(key(count), 1, |_, _| false).is_none());
+        let claimed = slots.find_or_claim(key(count), 1, |_, words| words[0] == 5);
+        assert_eq!(claimed.map(|slot| slot.state()[0]), Some(0));
+        assert!(slots.find(key(5)).is_none());
+        assert_eq!((slots.stats().used, slots.stats().evictions), (count, 1));
+    }
+}

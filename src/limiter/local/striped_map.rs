@@ -29,7 +29,6 @@ impl<S> Stripes<S> {
         self.0[stripe].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Locks one stripe after the other.
     fn each(&self) -> impl Iterator<Item = MutexGuard<'_, S>> {
         (0..STRIPES).map(|stripe| self.at(stripe))
     }

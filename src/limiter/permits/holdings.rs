@@ -14,9 +14,8 @@ use limit::{Charge, Key, Outcome, Plan, Quota, State};
 
 /// Held permits, by key. Keys do not share a lock, because every request takes and gives one back.
 #[derive(Debug, Default)]
-pub(crate) struct Holdings(StripedMap<Holding>);
+pub(crate) struct Holdings(pub(crate) StripedMap<Holding>);
 
-/// Held permits of one key.
 #[derive(Debug)]
 pub(crate) struct Holding {
     /// The window, as a part with cost 0.
@@ -39,7 +38,6 @@ pub(crate) struct PermitRequest {
     waiters: SmallVec<[Waiter; 1]>,
     /// For how many of `waiters`, from the first, it asks for permits. The others wait on behind these.
     count: usize,
-    /// The permits it asks for.
     cost: u64,
 }
 
@@ -89,13 +87,6 @@ impl Holding {
 }
 
 impl Holdings {
-    /// How many keys have permits, waiting requests, or an unsent message.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Queues a request for a permit.
     pub(crate) fn want(&self, plan: &Arc<Plan>, waiter: Waiter) {
         let key = waiter.charge.key;
         let mut keys = self.0.of(key);

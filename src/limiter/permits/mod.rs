@@ -18,7 +18,6 @@ use crate::wait::Waiter;
 use limit::lease_messages::{LinkError, Reply};
 use limit::{Charge, Key, Plan};
 
-/// The permits of this node, and what Redis is told of them.
 pub(crate) struct Permits {
     fleet: Arc<Fleet>,
     pub(crate) holdings: Holdings,
@@ -29,7 +28,6 @@ impl Permits {
         Permits { fleet: Arc::clone(fleet), holdings: Holdings::default() }
     }
 
-    /// Asks Redis for a permit.
     pub(crate) fn ask(self: &Arc<Self>, plan: &Arc<Plan>, waiter: Waiter) {
         let key = waiter.charge.key;
         self.holdings.want(plan, waiter);
@@ -59,7 +57,6 @@ impl Permits {
         self.fleet.link.send(op, Box::new(done));
     }
 
-    /// Handles the answer to a message.
     fn answered(
         self: &Arc<Self>,
         key: Key,

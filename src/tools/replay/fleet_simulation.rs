@@ -368,7 +368,7 @@ fn count(
     request: &Request,
     check: &Check<'_>,
 ) {
-    for count in check.event.counts() {
+    for count in &check.event.counts {
         let (index, began_ns) = (count.policy.index(), request.began_ns);
         let policy = &mut counts.policies[index];
         let number = match count.decision {
@@ -461,7 +461,7 @@ fn announce(table: &mut RouteTable, nodes: &[Arc<Limiter>]) {
     share(table, nodes);
     for node in nodes {
         let windows = table.policies().iter().flat_map(|policy| policy.windows.iter());
-        node.declare(windows.map(|window| window.quota));
+        node.table().declare(windows.map(|window| window.quota));
     }
 }
 

@@ -240,10 +240,6 @@ impl Link for Wire {
         ROUND_TRIP_NS
     }
 
-    fn same_shard(&self, _one: Key, _other: Key) -> bool {
-        true
-    }
-
     fn nodes(&self) -> u32 {
         self.redis.nodes
     }

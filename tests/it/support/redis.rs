@@ -179,7 +179,7 @@ impl Node {
 
     /// One with a whole configuration.
     pub fn configured(config: Config) -> Node {
-        Node::with(|| Global::start_with(&config, COUNTERS))
+        Node::with(|| Global::connect(&config, COUNTERS, true))
     }
 
     /// One with the operations that gateways have.

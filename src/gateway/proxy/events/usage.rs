@@ -14,7 +14,7 @@ pub fn decided(services: &Services, event: &DecidedRequest<'_>) {
     let (consumer, tenant) = (identity.consumer.as_deref(), identity.tenant.as_deref());
     let is_by_status = |policy: &str| event.table.policy(policy)?.actual_cost()?.statuses();
     let settles = event.request.route.is_some_and(|route| event.table.routes()[route.index()].holds);
-    for (who, mut amount) in event.check.usage(event.table, consumer, tenant) {
+    for (who, mut amount) in event.check.usage(0, event.table, consumer, tenant) {
         if settles && is_by_status(who.policy).is_some() {
             // They are counted once the status is known.
             amount.units = 0;

@@ -1,12 +1,11 @@
 //! The connection of a pipeline, and the times at which it is next looked at.
 
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::super::config::Server;
 use super::super::connection::{ConnectError, Connection, ServerInfo};
 
-/// The connection, and the state that decides when it is replaced.
+#[derive(Default)]
 pub(super) struct ConnectionState {
     pub(super) connection: Option<Connection>,
     /// Number of the connection: calls in flight carry it, so that those of an old connection are told from the current
@@ -23,37 +22,12 @@ pub(super) struct ConnectionState {
     pub(super) next_ns: u64,
     /// Calls in a row without an answer in time.
     pub(super) misses: u32,
-    /// How long after one replacement another is worth trying, nanoseconds.
-    pub(super) patience_ns: u64,
+    /// Replacements in a row that were no better.
+    pub(super) replacements: u32,
     /// The connection is not replaced before this, nanoseconds.
     pub(super) replace_ns: u64,
     /// When a call was last sent or answered, nanoseconds.
     pub(super) active_ns: u64,
     /// No probe is sent before this, nanoseconds.
     pub(super) ask_ns: u64,
-    /// Changes when the node's server has moved to another address.
-    pub(super) moves: watch::Receiver<u64>,
 }
-
-impl ConnectionState {
-    pub(super) fn new(moves: watch::Receiver<u64>) -> ConnectionState {
-        ConnectionState {
-            connection: None,
-            serial: 0,
-            opening: JoinSet::new(),
-            abouts: JoinSet::new(),
-            about_ns: 0,
-            failures: 0,
-            next_ns: 0,
-            misses: 0,
-            patience_ns: REPLACE_NS,
-            replace_ns: 0,
-            active_ns: 0,
-            ask_ns: 0,
-            moves,
-        }
-    }
-}
-
-/// A suspect connection is replaced after this time, which doubles while a new one is no better.
-pub(super) const REPLACE_NS: u64 = 250_000_000;

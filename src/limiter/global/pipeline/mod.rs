@@ -13,7 +13,7 @@ mod upkeep;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -30,17 +30,15 @@ use super::batch::{self, Batch, Entry, OPERATIONS_MAX, QueueItem, Record};
 use super::condition::{Condition, is_elsewhere};
 use super::connection::Connection;
 use super::name::SINCE;
-use super::node::Node;
+use super::node::{Locator, Node};
 use super::routes::RoutingState;
-use super::shard::ShardId;
+use super::shard::{NodeId, ShardId};
 use super::wire::{self, OpAnswer};
-use connection_state::{ConnectionState, REPLACE_NS};
+use connection_state::ConnectionState;
 
-/// The task of one connection: its queue, its calls in flight, and those to send again.
 pub(super) struct Pipeline {
     shared: Arc<RoutingState>,
     node: Arc<Node>,
-    /// Index among the node's pipelines.
     index: usize,
     /// Sets this pipeline's records apart from those of other pipelines and of other processes.
     identity: String,
@@ -56,7 +54,30 @@ pub(super) struct Pipeline {
     number: u64,
     flushes: u64,
     link: ConnectionState,
+    /// Changes when the node's server has moved to another address.
+    moves: watch::Receiver<u64>,
     random: Random,
+}
+
+/// Adds a node, and runs the pipelines to it until `stop` is set.
+pub(super) fn start(
+    shared: &Arc<RoutingState>,
+    (name, locator): (String, Locator),
+    connections: usize,
+    stop: &watch::Receiver<bool>,
+    pipelines: &mut JoinSet<()>,
+) -> NodeId {
+    let mut nodes = shared.nodes.load().to_vec();
+    let id = NodeId::new(nodes.len());
+    let (node, queues) = Node::new(id, name, locator, connections);
+    let node = Arc::new(node);
+    nodes.push(Arc::clone(&node));
+    shared.nodes.store(Arc::new(nodes.into()));
+    for (index, queue) in queues.into_iter().enumerate() {
+        let pipeline = Pipeline::new(Arc::clone(shared), Arc::clone(&node), index, queue);
+        pipelines.spawn(pipeline.run(stop.clone()));
+    }
+    id
 }
 
 struct CallResult {
@@ -66,15 +87,14 @@ struct CallResult {
 }
 
 impl Pipeline {
-    /// The `index`th pipeline of a node.
-    pub(super) fn new(
+    fn new(
         shared: Arc<RoutingState>,
         node: Arc<Node>,
         index: usize,
         queue: mpsc::Receiver<QueueItem>,
     ) -> Pipeline {
         let identity = format!("{:x}.{:x}.{index:x}", shared.incarnation, node.id.index());
-        let link = ConnectionState::new(node.moves.subscribe());
+        let moves = node.moves.subscribe();
         Pipeline {
             shared,
             node,
@@ -88,13 +108,14 @@ impl Pipeline {
             records: HashMap::new(),
             number: 0,
             flushes: 0,
-            link,
+            link: ConnectionState::default(),
+            moves,
             random: Random::seeded(),
         }
     }
 
     /// Runs until `stop` is set and every answer has come, but not longer than [`STOP_NS`] after it.
-    pub(super) async fn run(mut self, mut stop: watch::Receiver<bool>) {
+    async fn run(mut self, mut stop: watch::Receiver<bool>) {
         let mut tick = tokio::time::interval(TICK);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut stop_ns = None;
@@ -207,9 +228,12 @@ impl Pipeline {
         // Not without a record, because a slot that moves may have its keys on two nodes.
         let returns = is_kept && ops.clone().any(|op| matches!(op, Op::Return { .. }));
         let since = returns.then(|| shared.names.own(tag, SINCE));
-        let (script, names) = (shared.connector.script(), &shared.names);
+        let (script, names) = (&shared.connector.script, &shared.names);
         let command = batch::command(script, names, tag, name, since, ops, shared.incarnation);
-        shard.stats.called(entries.iter().map(|entry| &entry.op));
+        shard.count(|counts| {
+            counts.calls += 1;
+            entries.iter().for_each(|entry| counts.asked(&entry.op));
+        });
         let batch = Batch::new(shard_id, entries, command, self.flushes, now_ns);
         self.send(self.number, Batch { record, asking, ..batch }, now_ns);
         Vec::new()
@@ -232,7 +256,7 @@ impl Pipeline {
             {
                 // The server has lost the script (a restart, or `SCRIPT FLUSH`). It has not run, so it may be loaded
                 // and called again.
-                let load = redis::cmd("SCRIPT").arg("LOAD").arg(shared.connector.script().text()).to_owned();
+                let load = redis::cmd("SCRIPT").arg("LOAD").arg(&shared.connector.script.text).to_owned();
                 result = match connection.call(&load).await {
                     Ok(_) => call(&connection, &command, asking).await,
                     Err(error) => Err(error),
@@ -269,7 +293,7 @@ impl Pipeline {
                 let deadline_ns = shared.deadline_ns(batch.shard);
                 shard.took(took_ns, now_ns);
                 if took_ns <= deadline_ns {
-                    (self.link.misses, self.link.patience_ns) = (0, REPLACE_NS);
+                    (self.link.misses, self.link.replacements) = (0, 0);
                 } else if !batch.is_late {
                     self.link.misses = self.link.misses.saturating_add(1);
                     shard.late(now_ns);
@@ -330,7 +354,7 @@ impl Pipeline {
             match answer {
                 OpAnswer::Reply(reply) => entry.asker.complete(Ok(reply), now_ns),
                 OpAnswer::Error(text) => {
-                    shard.stats.refused.fetch_add(1, Ordering::Relaxed);
+                    shard.count(|counts| counts.refused += 1);
                     match Condition::of_text(&text) {
                         Some(condition) => trouble = Some((condition, text)),
                         None => shared.complain(&shard.name, &text, now_ns),
@@ -350,7 +374,7 @@ impl Pipeline {
     fn refused(&mut self, batch: Batch, error: &RedisError, now_ns: u64) {
         let shared = Arc::clone(&self.shared);
         let (shard, count) = (batch.shard, batch.entries.len() as u64);
-        shared.shards[shard].stats.refused.fetch_add(count, Ordering::Relaxed);
+        shared.shards[shard].count(|counts| counts.refused += count);
         let text = error.to_string();
         match Condition::of(error) {
             Some(condition) => self.troubled(shard, condition, &text, now_ns),

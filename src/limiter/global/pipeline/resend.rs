@@ -4,8 +4,6 @@
 //! while their slot is moving to another node. A shard has at most eight records, so operations that find none free are
 //! not sent.
 
-use std::sync::atomic::Ordering;
-
 use redis::RedisError;
 
 use super::super::batch::{Batch, Entry, QueueItem};
@@ -32,7 +30,7 @@ impl Pipeline {
         if batch.record.is_none() || now_ns > batch.ends_ns() {
             return self.lose(batch, now_ns);
         }
-        self.shared.shards[batch.shard].stats.resent.fetch_add(1, Ordering::Relaxed);
+        self.shared.shards[batch.shard].count(|counts| counts.resent += 1);
         self.send(number, batch, now_ns);
     }
 

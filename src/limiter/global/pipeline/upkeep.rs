@@ -4,7 +4,6 @@
 //! over a new connection.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use redis::Cmd;
 
@@ -13,7 +12,6 @@ use limit::lease_messages::LinkError;
 use super::super::batch::{Batch, Entry, LOST_NS};
 use super::super::connection::{CONNECT_WITHIN, ConnectError, Connection};
 use super::super::shard::ShardId;
-use super::connection_state::REPLACE_NS;
 use super::{Pipeline, SILENT_NS};
 
 impl Pipeline {
@@ -21,9 +19,9 @@ impl Pipeline {
     pub(super) fn look(&mut self, now_ns: u64) {
         let is_silent = self.look_at_calls(now_ns);
         let is_suspect = is_silent || self.link.misses >= MISSES_MAX;
-        let has_moved = self.link.moves.has_changed().unwrap_or(false);
+        let has_moved = self.moves.has_changed().unwrap_or(false);
         if has_moved {
-            self.link.moves.mark_unchanged();
+            self.moves.mark_unchanged();
         }
         let is_wanted = match &self.link.connection {
             None => self.node.is_used() && now_ns >= self.link.next_ns,
@@ -141,8 +139,9 @@ impl Pipeline {
     /// Starts to open a connection; [`Pipeline::opened`] gets the result.
     fn open(&mut self, now_ns: u64) {
         self.link.next_ns = now_ns + BACKOFF_MAX_NS;
-        self.link.replace_ns = now_ns + self.link.patience_ns;
-        self.link.patience_ns = (self.link.patience_ns * 2).min(REPLACE_MAX_NS);
+        let patience_ns = REPLACE_NS.saturating_mul(1 << self.link.replacements.min(10)).min(REPLACE_MAX_NS);
+        self.link.replace_ns = now_ns + patience_ns;
+        self.link.replacements = self.link.replacements.saturating_add(1);
         let (shared, node, attempt) = (Arc::clone(&self.shared), Arc::clone(&self.node), self.link.failures);
         let command = shared.probe(shared.shards_of(&node).next());
         self.link.opening.spawn(async move {
@@ -164,7 +163,7 @@ impl Pipeline {
                 self.link.serial += 1;
                 (self.link.failures, self.link.misses, self.link.active_ns) = (0, 0, now_ns);
                 for shard in shared.shards_of(&self.node) {
-                    shared.shards[shard].stats.connects.fetch_add(1, Ordering::Relaxed);
+                    shared.shards[shard].count(|counts| counts.connects += 1);
                     shared.shards[shard].recovered(now_ns);
                 }
                 self.send_again(now_ns);
@@ -181,7 +180,7 @@ impl Pipeline {
                 if is_silent {
                     // Because a silent one may have lost its calls, the next attempt comes as soon as if there were no
                     // connection.
-                    (self.link.replace_ns, self.link.patience_ns) = (self.link.next_ns, REPLACE_NS);
+                    (self.link.replace_ns, self.link.replacements) = (self.link.next_ns, 0);
                 }
                 if self.link.connection.is_none() && self.node.is_away() || is_silent {
                     for shard in shared.shards_of(&self.node) {
@@ -217,8 +216,7 @@ impl Pipeline {
     }
 
     pub(super) fn lose(&mut self, batch: Batch, now_ns: u64) {
-        let lost = batch.entries.len() as u64;
-        self.shared.shards[batch.shard].stats.lost.fetch_add(lost, Ordering::Relaxed);
+        self.shared.shards[batch.shard].count(|counts| counts.lost += batch.entries.len() as u64);
         batch.fail(LinkError::Lost, now_ns);
     }
 }
@@ -231,6 +229,8 @@ const BACKOFF_MAX_NS: u64 = 250_000_000;
 const ABOUT_NS: u64 = 5_000_000_000;
 /// Deadlines missed in a row that make a connection suspect.
 const MISSES_MAX: u32 = 3;
+/// A suspect connection is replaced after this time, which doubles while a new one is no better.
+const REPLACE_NS: u64 = 250_000_000;
 const REPLACE_MAX_NS: u64 = 30_000_000_000;
 /// How long a connection may be idle before it is probed, and how often a shard that is away is, nanoseconds.
 const ASK_NS: u64 = 100_000_000;

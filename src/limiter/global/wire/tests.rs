@@ -21,14 +21,14 @@ fn a_key_and_a_plan_are_said_once() {
     let other = ExactCharge { key: Key::new(8), ..part() };
     let ops = [Op::Take(smallvec![one, other]), Op::Debit(smallvec![large]), Op::Repay(smallvec![repaid])];
     let call = Call::new(ops.iter(), 1, false, 0);
-    let keys: Vec<Key> = call.keys().iter().map(|(key, _)| *key).collect();
+    let keys: Vec<Key> = call.keys.iter().map(|(key, _)| *key).collect();
     assert_eq!(keys, [7, 8].map(Key::new));
-    assert_eq!(call.plans().len(), 2 * 33, "two of the three are one");
-    assert_eq!(call.plans()[1..9], 5.0_f64.to_le_bytes());
+    assert_eq!(call.plans.len(), 2 * 33, "two of the three are one");
+    assert_eq!(call.plans[1..9], 5.0_f64.to_le_bytes());
     let mut expected = vec![2, 2, 2, 0, 1, 0, 3, 3, 3, 0, 2, 0, 3, 3, 5, 1, 2, 0, 1, 0, 0, COST_FOLLOWS];
     expected.extend(1_000.0_f64.to_le_bytes());
     expected.extend([5, 1, 2, 0, 1, 0, 3, BOUNDED]);
-    assert_eq!(call.operations(), expected);
+    assert_eq!(call.operations, expected);
 }
 
 #[test]
@@ -45,7 +45,7 @@ fn plain_charges_go_in_a_run() {
     let call = Call::new(ops.iter(), 0, false, 0);
     let expected: [&[u8]; 4] =
         [&[8, 2, 1, 1, 3, 2, 2, 1], &[2, 1, 1, 0, 3, 0, 3, 3], &[8, 1, 1, 4, 3], &[9, 1, 1, 5, 3]];
-    assert_eq!(call.operations(), expected.concat());
+    assert_eq!(call.operations, expected.concat());
     let mut reply = Vec::new();
     let mut say = |letters: &[u8], numbers: &[f64]| {
         reply.extend(letters);

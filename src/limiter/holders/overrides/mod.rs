@@ -8,17 +8,14 @@
 //! A key keeps its state under an override as it does over a reload: what was spent stays spent, so that a higher limit
 //! hands out no burst and a lower one holds at once.
 
-mod scaled_windows;
-
 use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use crate::holders::by_holder::{ByHolder, ByName};
+use crate::holders::own_limits::ScaledWindows;
 use crate::holders::standings::Standings;
 use policy::definition::Dimension;
 use policy::{Holder, Policy};
-
-pub(crate) use scaled_windows::ScaledWindows;
 
 /// The overrides in force, by whose they are: of one holder the one that applies first first.
 #[derive(Debug, Default)]
@@ -91,7 +88,6 @@ impl Override {
         }
     }
 
-    /// Whether it is for this policy, now.
     fn is_for(&self, policy: &Policy, now_ns: u64) -> bool {
         now_ns < self.until_ns && self.policy.as_ref().is_none_or(|name| policy.is_named(name))
     }
@@ -185,12 +181,21 @@ impl Overrides {
         tenant: Option<&str>,
         now_ns: u64,
     ) -> Option<Arc<Override>> {
+        let lists = self.lists(policy, consumer, tenant);
+        lists.into_iter().find_map(|(kind, name)| first(kind, name?, policy, tenant, now_ns))
+    }
+
+    /// Where an override of a policy may be, that of the consumer before that of the tenant.
+    fn lists<'n>(
+        &self,
+        policy: &Policy,
+        consumer: Option<&'n str>,
+        tenant: Option<&'n str>,
+    ) -> [(&ByName<Arc<Override>>, Option<&'n str>); 2] {
         let counts_by = |dimension| policy.by.contains(&dimension);
         let consumer = consumer.filter(|_| counts_by(Dimension::Consumer));
-        let first = |kind, name| first(kind, name, policy, tenant, now_ns);
-        let own = consumer.and_then(|name| first(&self.limits.consumers, name));
         let is_tenants = counts_by(Dimension::Tenant) || consumer.is_some();
-        own.or_else(|| tenant.filter(|_| is_tenants).and_then(|name| first(&self.limits.tenants, name)))
+        [(&self.limits.consumers, consumer), (&self.limits.tenants, tenant.filter(|_| is_tenants))]
     }
 
     /// The override of a tenant that would decide a policy's limit if the consumer had none of its own; `None` if it has
@@ -206,9 +211,7 @@ impl Overrides {
         policy.by.contains(&Dimension::Consumer).then(|| first(&self.limits.consumers, consumer))??;
         first(&self.limits.tenants, tenant)
     }
-}
 
-impl Overrides {
     /// The overrides that match as well and give way to the one that [`Overrides::of`] finds, each with the reason.
     pub fn outranked(
         &self,
@@ -217,32 +220,26 @@ impl Overrides {
         tenant: Option<&str>,
         now_ns: u64,
     ) -> Vec<(Arc<Override>, &'static str)> {
-        let Some(found) = self.of(policy, consumer, tenant, now_ns) else { return Vec::new() };
-        let counts_by = |dimension| policy.by.contains(&dimension);
-        let consumer = consumer.filter(|_| counts_by(Dimension::Consumer));
-        let is_tenants = counts_by(Dimension::Tenant) || consumer.is_some();
-        let lists =
-            [(&self.limits.consumers, consumer), (&self.limits.tenants, tenant.filter(|_| is_tenants))];
-        let lists = lists.map(|(kind, name)| {
-            let held = name.and_then(|name| kind.of(name)?.get().map(|list| list.to_vec()));
-            let matches = |held: &Arc<Override>| held.matches(policy, tenant, now_ns);
-            held.unwrap_or_default().into_iter().filter(matches).collect::<Vec<_>>()
-        });
-        let is_own = |list: &[Arc<Override>]| list.iter().any(|held| held.id == found.id);
-        let reason = |list: &[Arc<Override>], other: &Override| match (&found.change, &other.change) {
-            _ if !is_own(list) => "one of the consumer comes before one of its tenant",
+        let matches = |held: &&Arc<Override>| held.matches(policy, tenant, now_ns);
+        let mut found = Vec::new();
+        for (kind, name) in self.lists(policy, consumer, tenant) {
+            let held = name.and_then(|name| kind.of(name));
+            let list = held.as_ref().and_then(|held| held.get()).into_iter().flat_map(|list| list.iter());
+            found.extend(list.filter(matches).map(|held| (std::ptr::from_ref(kind), Arc::clone(held))));
+        }
+        let mut found = found.into_iter();
+        let Some((own, first)) = found.next() else { return Vec::new() };
+        let reason = |kind, other: &Override| match (&first.change, &other.change) {
+            _ if kind != own => "one of the consumer comes before one of its tenant",
             (Change::Absolute(_), Change::Multiplicative(_)) => {
                 "an absolute one comes before a multiplicative one"
             }
             _ => "a newer one of its kind comes first",
         };
-        let others = lists.iter().flat_map(|list| list.iter().map(move |other| (list, other)));
-        let others = others.filter(|(_, other)| other.id != found.id);
-        others.map(|(list, other)| (Arc::clone(other), reason(list, other))).collect()
+        found.map(|(kind, other)| (Arc::clone(&other), reason(kind, &other))).collect()
     }
 }
 
-/// The override of a name that applies to a policy.
 fn first(
     kind: &ByName<Arc<Override>>,
     name: &str,
@@ -253,14 +250,12 @@ fn first(
     kind.of(name)?.get()?.iter().find(|held| held.matches(policy, tenant, now_ns)).map(Arc::clone)
 }
 
-/// Puts an override in its place among those of its holder.
 fn insert(list: &mut Vec<Arc<Override>>, put: Arc<Override>) {
     let place = list.partition_point(|old| old.precedes(&put));
     list.insert(place, put);
 }
 
 impl Override {
-    /// Whether it applies before another of the same holder.
     fn precedes(&self, other: &Override) -> bool {
         let rank = |it: &Override| (matches!(it.change, Change::Absolute(_)), it.version);
         rank(self) > rank(other)

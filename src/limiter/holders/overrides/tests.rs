@@ -79,6 +79,7 @@ fn table(policies: &[definition::PolicyDefinition]) -> RouteTable {
 fn limiter(table: &RouteTable) -> Arc<Limiter> {
     let limiter = Limiter::new(LocalTable::with_memory(1 << 16));
     limiter
+        .table()
         .declare(table.policies().iter().flat_map(|policy| policy.windows.iter().map(|window| window.quota)));
     Arc::new(limiter)
 }
