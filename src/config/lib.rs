@@ -119,8 +119,10 @@ fn read_sources(
     });
     drop(parsed);
     let (findings, secrets) = (ctx.findings.into_inner(), ctx.secrets.into_inner());
+    let secret_places = ctx.secret_places.into_inner();
     secrets.remember();
     let mut report = Report::new(sources, findings, secrets.clone());
+    report.secret_places = secret_places;
     let Some((config, places)) = definitions else { return Err(report.into_errors()) };
     report.places = places;
     Ok(Definition { config: Config { secrets, ..config }, report })

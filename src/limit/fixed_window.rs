@@ -4,7 +4,7 @@
 //! Up to twice the limit can pass around a boundary; use a sliding window if that is too much. A count above the limit is
 //! a debt: each window that ends takes one limit of it, and the rest counts in the next.
 
-use super::state::units_of;
+use super::quota::units_of;
 use super::{Answer, Outcome, Quota};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -351,6 +351,12 @@ fn queue_and_one(queue: NonZeroU64) -> NonZeroU64 {
     queue.saturating_add(1)
 }
 
+/// `used / whole` of a limit, rounded up to a unit.
+pub(super) fn units_of((used, whole): (u64, u64), limit: u64) -> u64 {
+    let units = (u128::from(used) * u128::from(limit)).div_ceil(u128::from(whole.max(1)));
+    u64::try_from(units).unwrap_or(u64::MAX)
+}
+
 const HOUR_NS: u64 = 3_600 * 1_000_000_000;
 /// Steps of a period from which on a unit that is back a step early is back as good as in time.
 const FINE_STEPS: u16 = 200;

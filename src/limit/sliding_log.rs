@@ -10,7 +10,7 @@
 
 use std::collections::VecDeque;
 
-use super::state::units_of;
+use super::quota::units_of;
 use super::{Answer, Outcome, Quota};
 
 /// The log of one key: the time of each unit that still counts.

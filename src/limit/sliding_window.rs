@@ -10,7 +10,7 @@
 //! counts in the next. The estimate is the same before and behind that moment. Spent and owed together are at most
 //! 2^44 - 1 units.
 
-use super::state::units_of;
+use super::quota::units_of;
 use super::{Answer, Outcome, Quota};
 
 /// The counts of two neighbouring windows.

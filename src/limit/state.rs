@@ -5,6 +5,7 @@
 //! as a sliding window.
 
 use super::fixed_window::Counter;
+use super::quota::units_of;
 use super::sliding_window::Pair;
 use super::small_window::{SmallWindow, Steps};
 use super::{Algorithm, Answer, Outcome, Quota, concurrency, leaky_bucket, token_bucket};
@@ -253,12 +254,6 @@ fn aligned(old: &Quota, new: &Quota) -> Quota {
         (Some(before), Some(now)) if before.unit() == now.unit() && before != now => old.on_calendar(now),
         _ => *old,
     }
-}
-
-/// `used / whole` of a limit, rounded up to a unit.
-pub(super) fn units_of((used, whole): (u64, u64), limit: u64) -> u64 {
-    let units = (u128::from(used) * u128::from(limit)).div_ceil(u128::from(whole.max(1)));
-    u64::try_from(units).unwrap_or(u64::MAX)
 }
 
 /// Units to a fraction of 2^-64, of what an algorithm calls used.

@@ -13,6 +13,8 @@ pub(crate) struct Context<'c> {
     pub(crate) findings: RefCell<Vec<Finding>>,
     /// What came from outside the files so far and is shown nowhere.
     pub(crate) secrets: RefCell<Secrets>,
+    /// Where secrets are written in the files themselves.
+    pub(crate) secret_places: RefCell<Vec<SourceSpan>>,
     /// How values are written that their rows alone cannot tell, by their place; keys by that of their table.
     pub(crate) spellings: RefCell<HashMap<SourceSpan, PlaceSpellings>>,
     /// Names under misspelt sections, which need no error of their own where others use them: the section that is meant,
@@ -65,6 +67,7 @@ impl<'c> Context<'c> {
             variables,
             findings: RefCell::new(findings),
             secrets: RefCell::default(),
+            secret_places: RefCell::default(),
             spellings: RefCell::default(),
             misspelt: RefCell::default(),
             made: RefCell::default(),

@@ -68,13 +68,21 @@ impl MaskedLine {
     }
 }
 
-/// The line `first..last` of `text` with its secrets masked.
-pub(crate) fn line(text: &str, first: usize, last: usize) -> MaskedLine {
+/// The line `first..last` of `text` with its secrets masked: those `known` to be there, and what its words say is one.
+pub(crate) fn line(
+    text: &str,
+    first: usize,
+    last: usize,
+    known: impl IntoIterator<Item = Range<usize>>,
+) -> MaskedLine {
     let line = &text[first..last];
     let mut masked = match is_inside_secret(text, first) {
         true => std::iter::once(0..line.len()).collect(),
         false => secrets(line),
     };
+    masked.extend(
+        known.into_iter().map(|secret| secret.start.max(first) - first..secret.end.min(last) - first),
+    );
     masked.retain(|secret| !secret.is_empty() && !is_bare_reference(&line[secret.clone()]));
     masked.sort_by_key(|secret| secret.start);
     masked.dedup_by(|next, before| {
@@ -461,7 +469,7 @@ mod tests {
             ("tier = \"free\"", "tier = \"free\""),
             ("token = \"größe\"", "token = \"********\""),
         ] {
-            assert_eq!(line(line_in, 0, line_in.len()).text, line_out);
+            assert_eq!(line(line_in, 0, line_in.len(), []).text, line_out);
         }
     }
 
@@ -481,7 +489,7 @@ mod tests {
             ("bind = 1, token = 'a'", "bind", "bind"),
         ] {
             let at = line_in.rfind(marked).expect("it is in the line");
-            let line = line(line_in, 0, line_in.len());
+            let line = line(line_in, 0, line_in.len(), []);
             assert_eq!(&line.text[line.shown(at..at + marked.len())], under, "{line_in}");
         }
     }
@@ -490,9 +498,9 @@ mod tests {
     fn the_later_lines_of_a_secret_are_starred() {
         let text = "token = \"\"\"a\nhunter2\n\"\"\"\nbind = 1";
         let second = text.find("hunter2").expect("it is in the text");
-        assert_eq!(line(text, second, second + 7).text, MASK);
+        assert_eq!(line(text, second, second + 7, []).text, MASK);
         let bind = text.find("bind").expect("it is in the text");
-        assert_eq!(line(text, bind, text.len()).text, "bind = 1");
+        assert_eq!(line(text, bind, text.len(), []).text, "bind = 1");
     }
 
     #[test]

@@ -28,6 +28,8 @@ pub struct Report {
     /// Where the parts of the configuration were written, for errors that are found later.
     pub(crate) places: DefinitionSpans,
     secrets: Secrets,
+    /// Where secrets are written in the files, whatever their keys are called.
+    pub(crate) secret_places: Vec<SourceSpan>,
 }
 
 #[derive(Clone, Debug)]
@@ -212,7 +214,8 @@ impl Report {
         let is_news =
             |finding: &&Finding| !before.findings.iter().any(|told| self.is_told(finding, before, told));
         let findings = self.findings.iter().filter(is_news).cloned().collect();
-        Report { sources: self.sources.clone(), findings, ..Report::default() }
+        let (secrets, secret_places) = (self.secrets.clone(), self.secret_places.clone());
+        Report { sources: self.sources.clone(), findings, secrets, secret_places, ..Report::default() }
     }
 
     /// Whether another report tells the same of the same text.
@@ -320,7 +323,11 @@ impl Report {
         let last = text[start..].find('\n').map_or(text.len(), |at| start + at);
         let end = text.ceil_char_boundary(place.end).clamp(start, last);
         let line_number = text.as_bytes()[..first].iter().filter(|byte| **byte == b'\n').count() + 1;
-        let line = mask::line(text, first, last);
+        let secrets = self
+            .secret_places
+            .iter()
+            .filter(|secret| secret.file == place.file && secret.start < last && first < secret.end);
+        let line = mask::line(text, first, last, secrets.map(|secret| secret.start..secret.end));
         let mark = kind.span(line.shown(start - first..end - first));
         let mark = if label.is_empty() { mark } else { mark.label(label.to_owned()) };
         let path = self.secrets.hide(&source.path.display().to_string());

@@ -108,6 +108,7 @@ impl Text<'_> {
     /// Reports a warning if the value, a secret, is written in the file itself.
     pub(crate) fn warn_if_plain(&self) {
         if !self.has_reference {
+            self.ctx.secret_places.borrow_mut().push(self.place);
             self.warn(format!("{} is written in plain text", quoted(&self.key)), mask::OUT_OF_FILE);
         }
     }

@@ -1,6 +1,6 @@
 //! `exempt` of `[policy.*]`.
 
-use super::{config, each_says, reads_the_same};
+use super::{config, each_says, load, reads_the_same};
 use crate::MASK;
 use policy::definition::ExemptDefinition;
 
@@ -31,6 +31,23 @@ fn exemptions_are_read_and_written_without_their_secret() {
     let own =
         "[policy.a]\nby = []\nlimit = { free = \"1/s\", internal = [] }\nexempt = { tier = [\"internal\"] }";
     assert_eq!(config(own).policies[0].exempt.tiers, ["internal"]);
+}
+
+#[test]
+fn a_secret_is_shown_by_no_message_whatever_its_header_is_called() {
+    for value in ["\"HDR99\"", "'HDR99'", "\"\"\"HDR99\"\"\"", "\"\"\"\\\n  HDR99\"\"\""] {
+        for text in [
+            format!("{{ header = {{ x-probe = {value} }} }}"),
+            format!("{{ header = {{ x-probe = {value} }}, consumer = [\"\"] }}"),
+            format!("{{ header = {{ x-probe = {value}, x_y = 3 }} }}"),
+        ] {
+            let shown = match load(&[&format!("{POLICY}{text}")]) {
+                Ok(loaded) => loaded.report.to_string(),
+                Err(errors) => errors,
+            };
+            assert!(shown.contains(MASK) && !shown.contains("HDR99"), "{shown}");
+        }
+    }
 }
 
 #[test]

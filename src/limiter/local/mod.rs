@@ -18,12 +18,14 @@ mod memory;
 mod penalties;
 mod quotas;
 pub(crate) mod slots;
+mod spend_messages;
 pub mod striped_map;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use handover::{FORMAT, HandoverError};
 pub use journal::Relative;
+pub use slots::Stats;
 
 use journal::Journal;
 use limit::penalty::Record;
@@ -59,23 +61,6 @@ pub enum StateLocation {
     Slot,
     /// The bucket or log that all keys of a quota without a slot share.
     Overflow,
-}
-
-/// Counters of a table since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Stats {
-    /// Keys that the table has room for.
-    pub slots: u64,
-    /// Slots that hold a key, those with nothing spent included.
-    pub used: u64,
-    /// Keys evicted for others. None of them had anything spent.
-    pub evictions: u64,
-    /// Decisions on an overflow bucket or log.
-    pub overflow_decisions: u64,
-    /// Keys that have a sliding log.
-    pub logs: u64,
-    /// Memory of the sliding logs, bytes.
-    pub log_bytes: u64,
 }
 
 impl Table {

@@ -20,7 +20,6 @@
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use super::Stats;
 use super::memory::ZeroedWords;
 use limit::Key;
 
@@ -34,6 +33,23 @@ pub(crate) struct Slots<const W: usize, const S: usize> {
     homes: u64,
     used: AtomicU64,
     evictions: AtomicU64,
+}
+
+/// Counters of a table since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stats {
+    /// Keys that the table has room for.
+    pub slots: u64,
+    /// Slots that hold a key, those with nothing spent included.
+    pub used: u64,
+    /// Keys evicted for others. None of them had anything spent.
+    pub evictions: u64,
+    /// Decisions on an overflow bucket or log.
+    pub overflow_decisions: u64,
+    /// Keys that have a sliding log.
+    pub logs: u64,
+    /// Memory of the sliding logs, bytes.
+    pub log_bytes: u64,
 }
 
 impl<const W: usize, const S: usize> Slots<W, S> {
