@@ -46,7 +46,6 @@ pub(super) fn names(counts: &Counts) -> NamesInForce {
 
 /// The usage of policies by name, after one of them.
 pub(super) async fn usage(counts: Counts, asked: UsageQuestion) -> Vec<PolicyUsage> {
-    let counts = &counts;
     let snapshot = counts.current.load_full();
     let table = &snapshot.table;
     let (now_ns, wall) = (clock::now_ns(), Time::now());
@@ -59,10 +58,10 @@ pub(super) async fn usage(counts: Counts, asked: UsageQuestion) -> Vec<PolicyUsa
     let tenant = tenant_of(&asked.holder, asked.tenant.as_deref());
     let (mut rows, mut charges) = (Vec::new(), Vec::new());
     for policy in counted.filter(is_asked).take(asked.limit) {
-        let (tier, from) = tier(counts, policy, &asked);
+        let (tier, from) = tier(&counts, policy, &asked);
         let anchor = asked.seen.get(&*policy.name).and_then(|seen| seen.anchor);
         let known = (tier.as_deref(), anchor);
-        let subject = subject(counts, policy, &asked.holder, asked.tenant.as_deref(), known);
+        let subject = subject(&counts, policy, &asked.holder, asked.tenant.as_deref(), known);
         let windows = |it| counts.limiter.inspect().windows_of(table.only(policy), it, now_ns);
         let own = subject.as_ref().map(windows).unwrap_or_default();
         let name = own.first().and_then(|charge| policy.tier_of(charge.window.into()));

@@ -23,7 +23,8 @@ use metrics::Metrics;
 use policy::AuthMethodId;
 
 use crate::explain::{InForce, LimitSource, RequestExplanation, explain};
-use crate::live::Shards;
+
+pub(crate) type Shards = Arc<dyn Fn() -> Vec<global::Status> + Send + Sync>;
 
 pub(crate) struct SharedTier {
     global: Arc<Global>,

@@ -21,7 +21,7 @@ use metrics::Totals;
 use policy::counting::{self, Policy};
 use rates::Interval;
 use reading::Reading;
-pub(super) use reading::{Sentence, Shards, Sources};
+pub(super) use reading::{Sentence, Sources};
 
 /// The summary with what it remembers from one moment to the next.
 struct Summary {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
+use crate::fleet::shared_tier::Shards;
 use crate::publisher::EffectiveText;
 use crate::views::last_reload::LastReload;
 use base::clock;
@@ -24,8 +25,6 @@ pub(crate) struct Sources {
     /// The shards of Redis. `None`: limits are not shared.
     pub(crate) redis: Option<Shards>,
 }
-
-pub(crate) type Shards = Arc<dyn Fn() -> Vec<Status> + Send + Sync>;
 
 pub(crate) type Sentence = Arc<dyn Fn() -> String + Send + Sync>;
 

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use crate::counts::Counts;
 use crate::explain::{self, LimitSource};
+use crate::fleet::shared_tier::Shards;
 use crate::live;
 use crate::publisher::Publisher;
 use crate::views::keys;
@@ -87,7 +88,7 @@ fn explanations(publisher: &Publisher) -> admin::Asked<admin::ExplainRequest, St
 /// Counts the nodes of the fleet and the shards of Redis that are away.
 fn nodes(
     publisher: &Publisher,
-    redis: Option<live::Shards>,
+    redis: Option<Shards>,
 ) -> Box<dyn Fn() -> Option<admin::FleetNodes> + Send + Sync> {
     let limiter = Arc::clone(&publisher.process.limiter);
     Box::new(move || {

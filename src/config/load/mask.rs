@@ -80,9 +80,13 @@ pub(crate) fn line(
         true => std::iter::once(0..line.len()).collect(),
         false => secrets(line),
     };
-    masked.extend(
-        known.into_iter().map(|secret| secret.start.max(first) - first..secret.end.min(last) - first),
-    );
+    masked.extend(known.into_iter().map(|secret| {
+        let (start, end) = (secret.start.max(first) - first, secret.end.min(last) - first);
+        let quotes =
+            |bytes: &mut dyn Iterator<Item = &u8>| bytes.take_while(|byte| b"\"'".contains(byte)).count();
+        let start = start + quotes(&mut line.as_bytes()[start..end].iter());
+        start..end - quotes(&mut line.as_bytes()[start..end].iter().rev())
+    }));
     masked.retain(|secret| !secret.is_empty() && !is_bare_reference(&line[secret.clone()]));
     masked.sort_by_key(|secret| secret.start);
     masked.dedup_by(|next, before| {
