@@ -242,11 +242,13 @@ end
 -- Of a window that is lent whole: units for future requests, and units that become free until it ends. A node gets what it
 -- needs almost certainly, and a part of the rest of its share, because another may need more than it expects.
 --   left, coming  units that are left, and that become free and are not lent
+--   most_now      the most of what is left for future requests
 --   wanted, spare what all nodes are expected to want until the window ends, and what is left if those want it who have not
 --                 had their share
 --   share, part   a node's share of what those want, and of what all want
 --   least         fewer are not worth a message
-local function window_part(left, coming, wanted, spare, share, part, demand, pending, keep, rate, least, left_s, costs)
+local function window_part(left, most_now, coming, wanted, spare, share, part, demand, pending, keep, rate, least, left_s,
+  costs)
   local expected, held, later, now = demand * left_s, keep + rate * left_s, coming * share, left * share
   local doubt, rest, least_apart = sqrt(expected), left - left % 1 - pending, part < 0.2 and 100 or 40
   -- What nodes have not spent of a rate when the window ends is lost, a unit or more each: they share little first come, first
@@ -255,6 +257,7 @@ local function window_part(left, coming, wanted, spare, share, part, demand, pen
   -- Of requests with costs of their own none is certain to fit into what a node holds.
   local certain = costs and 0 or expected
   if certain < least then least = certain end
+  if most_now < now then now = most_now end
   if least > now then now = least end
   now = now - pending
   if rest < now then now = rest end
@@ -365,7 +368,9 @@ local function window_lease_renew(key, epoch, demand, reported, rate, pending, s
   if lasts_us ~= 0 and not (demand * epoch_s < 1) and (served == pending or is_whole and not costs) then
     if is_whole then
       local unserved = is_first and all - (wanted - demand) or all
-      extra, later = window_part(left, aging, all * left_s, left + aging - unserved * left_s,
+      -- Until a window has shown which nodes want a key, others may have the same burst.
+      local most_now = nodes_before == 0 and left / 4 or left
+      extra, later = window_part(left, most_now, aging, all * left_s, left + aging - unserved * left_s,
         lease_share(unserved, nodes, nodes_before, demand), share, demand, pending, keep, rate, least, left_s,
         costs)
     else

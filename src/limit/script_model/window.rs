@@ -261,7 +261,8 @@ fn lend(open: &Open, r: &RenewalNumbers, demand: f64, rate: f64, lasts_us: f64) 
         let unserved = if r.epoch == open.number { all } else { all - (s.wanted - demand) };
         let coming = open.aging(r);
         let spare = left + coming - unserved * left_s;
-        Portion { left, coming, wanted: all * left_s, spare, share: open.share(unserved, demand), part }
+        let most = if s.nodes_before == 0.0 { left / NEWCOMERS } else { left };
+        Portion { left, most, coming, wanted: all * left_s, spare, share: open.share(unserved, demand), part }
             .part_of(r, demand, rate, left_s)
     } else {
         (extra(open, r, left, part, demand, left_s), 0.0)
@@ -274,6 +275,8 @@ fn lend(open: &Open, r: &RenewalNumbers, demand: f64, rate: f64, lasts_us: f64) 
 struct Portion {
     /// Units that are left, and that become free and are not lent.
     left: f64,
+    /// The most of them for future requests.
+    most: f64,
     coming: f64,
     /// What all nodes are expected to want until the window ends, and what is left if those want it who have not had their
     /// share.
@@ -298,8 +301,9 @@ impl Portion {
         if r.limit * self.part < least_apart || rate == 0.0 && later < 10.0 {
             later = 0.0;
         }
-        let now =
-            ((self.left * self.share).max(least) - r.pending).min(self.left.floor() - r.pending).max(0.0);
+        let now = ((self.left * self.share).min(self.most).max(least) - r.pending)
+            .min(self.left.floor() - r.pending)
+            .max(0.0);
         let sure = (certain - 1.5 * doubt - held).max(0.0);
         let mut most = (now + later).min(certain + self.spare.max(0.0) * self.part - held);
         if sure < most {
@@ -434,5 +438,8 @@ fn open(saved: Option<Record>, now_us: f64, r: &RenewalNumbers) -> Open {
 /// A node with a demand below this many units an epoch is granted only what requests wait for, because it would return
 /// the rest.
 const THIN: f64 = 1.0;
+/// Until a window has shown which nodes want a key, one of them is granted this part of what is left, because others may have
+/// the same burst.
+const NEWCOMERS: f64 = 4.0;
 /// A node is granted units for so many requests at least.
 const MANY: f64 = 64.0;

@@ -2,7 +2,8 @@
 //!
 //! While Redis answers late, each node admits its even part of what is left by its last word. When it tells Redis of it, the
 //! answer does not count what others have admitted at the same time. So a node that has told of much admits no other part
-//! until it has asked again, a little later.
+//! until it has asked again, a little later. It goes on asking, each time after half as long again: what it last heard is then
+//! never much older than a third of the time since its own last part, while clients take their bursts from node to node.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,7 +22,9 @@ struct SecondLook {
     plan_id: Option<PlanId>,
     /// From when on it is asked, nanoseconds; `u64::MAX`: it has been.
     due_ns: u64,
-    /// What this node has told of meanwhile, units.
+    /// From the answer to the next question, nanoseconds.
+    pause_ns: u64,
+    /// What this node has told of since it asked, units.
     told: f64,
     /// Whether that is so much that it admits no more.
     is_held: bool,
@@ -37,15 +40,24 @@ impl SecondLooks {
         self.0.with(|keys| {
             let due = keys.iter_mut().filter(|(_, look)| look.due_ns <= now_ns);
             due.map(|(key, look)| {
-                look.due_ns = u64::MAX;
+                (look.due_ns, look.told) = (u64::MAX, 0.0);
                 (*key, look.plan_id)
             })
             .collect()
         })
     }
 
-    fn end(&self, key: Key) {
-        self.0.with(|keys| keys.remove(&key));
+    /// What is left was heard at `now_ns`. Asks again later, if `is_late`.
+    fn heard(&self, key: Key, is_late: bool, is_much: impl Fn(f64) -> bool, now_ns: u64) {
+        self.0.with(|keys| {
+            let Some(look) = keys.get_mut(&key) else { return };
+            look.pause_ns = if look.told > 0.0 { LATER_NS } else { look.pause_ns * 3 / 2 };
+            look.is_held = is_much(look.told);
+            look.due_ns = now_ns + look.pause_ns;
+            if !is_late || look.pause_ns > LAST_NS {
+                keys.remove(&key);
+            }
+        });
     }
 }
 
@@ -67,10 +79,14 @@ impl Leases {
             if keys.len() >= LOOKS_MAX && !keys.contains_key(&key) {
                 return;
             }
-            let new = SecondLook { plan_id, due_ns: now_ns + LATER_NS, told: 0.0, is_held: false };
+            let due_ns = now_ns + LATER_NS;
+            let new = SecondLook { plan_id, due_ns, pause_ns: LATER_NS, told: 0.0, is_held: false };
             let look = keys.entry(key).or_insert(new);
+            if look.due_ns != u64::MAX {
+                (look.due_ns, look.pause_ns) = (look.due_ns.min(due_ns), LATER_NS);
+            }
             look.told += units;
-            look.is_held |= look.told * nodes * HELD >= whole;
+            look.is_held |= is_much(look.told, nodes, whole);
         });
     }
 
@@ -81,17 +97,19 @@ impl Leases {
         }
         for (key, plan_id) in self.table.looks.take_due(now_ns) {
             let Some(plan) = self.fleet.plans.get(plan_id) else {
-                self.table.looks.end(key);
+                self.table.looks.heard(key, false, |_| false, now_ns);
                 continue;
             };
-            let plan = plan.into_owned();
+            let (plan, nodes) = (plan.into_owned(), f64::from(self.fleet.nodes()));
+            let whole = plan.quota.capacity() as f64;
             let op = match plan.sharing.is_exact() {
                 true => Op::Peek(ExactCharge { key, plan, cost: 0, shadow: false, count_denied: false }),
                 false => Op::Renew(Renewal::report(key, plan, 0.0)),
             };
             let leases = Arc::clone(self);
-            let done = move |answer, _| {
-                leases.table.looks.end(key);
+            let done = move |answer, at_ns| {
+                let is_late = !leases.fleet.link.is_quick(key);
+                leases.table.looks.heard(key, is_late, |told| is_much(told, nodes, whole), at_ns);
                 let _ = leases.table.change_known(key, |under, share| match answer {
                     Ok(Reply::Peeked(left)) if under == plan_id => {
                         share.hear(left.remaining, left.reset_ns, now_ns);
@@ -105,10 +123,17 @@ impl Leases {
     }
 }
 
+/// Whether a node that has told of so many units admits no more until it has asked.
+fn is_much(told: f64, nodes: f64, whole: f64) -> bool {
+    told * nodes * HELD >= whole
+}
+
 /// A node admits no more once it has told of its even part of the limit, divided by this.
 const HELD: f64 = 2.0;
 const LONG_NS: u64 = 10_000_000_000;
 /// By then others have told Redis what they admitted at the same time.
 const LATER_NS: u64 = 100_000_000;
+/// The longest pause between two questions.
+const LAST_NS: u64 = 60_000_000_000;
 /// The most keys; others are not looked at again.
 const LOOKS_MAX: usize = 65_536;
