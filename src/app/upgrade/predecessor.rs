@@ -17,6 +17,7 @@ use base::clock;
 use limiter::Limiter;
 use limiter::local;
 use limiter::local::Relative;
+use observe::record::process;
 use upstream::live::{RememberedAddress, RememberedServer};
 
 /// The process whose place this one takes.
@@ -97,6 +98,8 @@ impl Predecessor {
     /// If the predecessor is gone.
     pub(crate) fn serving(mut self, limiter: &Arc<Limiter>) -> anyhow::Result<Option<SpendExchange>> {
         self.channel.send(&Word::Serving).context("the predecessor has ended")?;
+        // What was said until now goes where the predecessor reads.
+        process::flush();
         rustix::stdio::dup2_stderr(&self.stderr).context("standard error")?;
         // What was said until now it says for this process; if it is gone, nobody needs to be waited for.
         let _ = self.channel.receive::<Word>();
