@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use observe::record::process;
 
-/// Writes one line, which waits for no reader.
+/// Writes one line, which waits for no reader. Secrets of the configuration are masked.
 pub(super) fn say(line: impl Display) {
-    process::write(format!("sluicegate: {line}\n").as_bytes());
+    process::write(config::hidden(&format!("sluicegate: {line}\n")).as_bytes());
 }
