@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use config::Config;
 use metrics::Metrics;
-use observe::record::{Error, LineLog};
+use observe::record::{Error, LineLog, process};
 
 #[derive(Clone, Debug)]
 pub(super) struct Logs {
@@ -49,10 +49,11 @@ impl Logs {
         self.access.reopen().and(opened)
     }
 
-    /// Says if one of them loses lines for want of room.
+    /// Says if one of them, or the process log, loses lines for want of room.
     pub(super) fn look(&self) {
         self.access.look();
         self.decisions.look();
+        process::look();
     }
 
     /// Waits, at most so long, until everything is written. Returns how many lines were lost.

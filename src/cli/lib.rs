@@ -47,6 +47,7 @@ use absent::{ctl, why};
 #[cfg(not(feature = "replay"))]
 use absent::{replay, suggest};
 use net::descriptors;
+use observe::record::process;
 
 /// A reverse-proxy API gateway with a built-in rate limiter.
 #[derive(Debug, Parser)]
@@ -119,7 +120,11 @@ enum Command {
 pub fn main() -> ExitCode {
     let given: Vec<String> = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
     let told = |error| tips::with_tip(error, &Arguments::command(), given.iter().map(String::as_str)).exit();
-    run(Arguments::try_parse().unwrap_or_else(told)).map_or_else(|error| failed(&error), ExitCode::from)
+    let code =
+        run(Arguments::try_parse().unwrap_or_else(told)).map_or_else(|error| failed(&error), ExitCode::from);
+    process::look();
+    process::flush();
+    code
 }
 
 fn run(Arguments { config, command }: Arguments) -> anyhow::Result<u8> {
@@ -175,7 +180,7 @@ fn print(text: impl AsRef<[u8]>) -> anyhow::Result<u8> {
 
 /// The same to standard error, because `eprintln!` panics if nobody reads it any more.
 fn complain(text: impl Display) {
-    let _ = writeln!(io::stderr(), "{}", base::words::plain_lines(&text.to_string()));
+    process::write(format!("{}\n", base::words::plain_lines(&text.to_string())).as_bytes());
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {

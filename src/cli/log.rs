@@ -3,7 +3,7 @@
 //! log goes through `record`.
 
 use std::fmt::{self, Debug, Write};
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 
 use tracing::field::Field;
 use tracing_subscriber::field::MakeExt;
@@ -13,8 +13,14 @@ use tracing_subscriber::fmt::format::{self, Writer};
 use tracing_subscriber::layer::SubscriberExt;
 
 use base::words;
+use observe::record::{self, process};
 
-pub(super) fn start(level: &str) {
+/// Starts it for the whole process.
+///
+/// # Errors
+/// If its writer cannot be started.
+pub(super) fn start(level: &str) -> Result<(), record::Error> {
+    process::start()?;
     // Two crates log errors alone, because h2 warns about every misbehaving client, and hickory_net about every answer
     // of DNS that is forged: strangers could flood the log. The access log, and the lines about names that do not
     // resolve, have those events in bounded form; an operator who wants the warnings names the crate in `log.level`,
@@ -24,7 +30,8 @@ pub(super) fn start(level: &str) {
         config::log_filter(&level).unwrap_or_else(|_| Targets::new().with_default(LevelFilter::INFO));
     let ansi = std::io::stderr().is_terminal();
     // Ignored, because another one is there already only in a process that is no gateway.
-    let _ = tracing::subscriber::set_global_default(log(filter, ansi, std::io::stderr));
+    let _ = tracing::subscriber::set_global_default(log(filter, ansi, || Lines));
+    Ok(())
 }
 
 fn log(
@@ -38,6 +45,20 @@ fn log(
     let lines = lines.fmt_fields(format::debug_fn(field).delimited(" "));
     // They have no level of their own: the greatest of both would be asked for at every event of every crate.
     tracing_subscriber::registry().with(lines).with(filter)
+}
+
+/// Whole lines, for the writer of the process log.
+struct Lines;
+
+impl io::Write for Lines {
+    fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        process::write(lines);
+        Ok(lines.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Writes one field. The library writes them in the same form, and lets line breaks through.
@@ -105,7 +126,6 @@ impl Write for EscapedWriter<'_, '_> {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
     use std::sync::{Arc, Mutex};
 
     use super::*;

@@ -20,10 +20,10 @@ pub fn run(path: &Path, test_time: bool) -> anyhow::Result<u8> {
             return Ok(EXIT_CONFIG);
         }
     };
+    log::start(&prepared.loaded.config.log_level)?;
     if !prepared.loaded.report.is_empty() {
         super::complain(&prepared.loaded.report);
     }
-    log::start(&prepared.loaded.config.log_level);
     app::run(path, prepared, inheritance, test_time)?;
     Ok(0)
 }

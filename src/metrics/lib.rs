@@ -24,7 +24,7 @@ pub mod usage;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 
 pub use cells::WorkerToken;
 pub use exemplars::Exemplar;
@@ -85,6 +85,9 @@ pub struct AccessLog {
     /// Lines written that were too long for a message of syslog.
     pub cut: SharedCounter,
 }
+
+/// Metrics of the process's own log, which begins before all others.
+pub static PROCESS_LOG: LazyLock<AccessLog> = LazyLock::new(AccessLog::default);
 
 /// Spans by what happened to them.
 #[derive(Clone, Debug, Default)]

@@ -650,6 +650,17 @@ fn a_gateway_that_is_ready_says_which_curl_to_try() {
 }
 
 #[test]
+fn the_curl_to_try_shows_no_path_that_came_from_a_file() {
+    let directory = Directory::new();
+    let token = directory.write("token", "hunter2-of-hooks").display().to_string();
+    let config = format!("[[route]]\npath = \"/hook/${{file:{token}}}\"\nrespond = {{}}");
+    let gateway = Gateway::start_in(directory, &config);
+    let line = eventually("the line", || gateway.stderr().into_iter().find(|line| line.contains("curl")));
+    assert_eq!(line, format!("sluicegate: try  curl -i http://{}/hook/********", gateway.plain()));
+    assert_eq!(gateway.get("/hook/hunter2-of-hooks").status, 200);
+}
+
+#[test]
 fn a_gateway_without_descriptors_for_its_workers_is_never_ready() {
     let directory = Directory::new();
     let file = directory.write("gateway.toml", complete("workers = 3\n", &directory)).display().to_string();

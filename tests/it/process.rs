@@ -6,7 +6,8 @@ use std::process::{Command, Output};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use crate::support::{Client, Directory, Gateway, Upstream, eventually, run, text};
+use crate::support::redis::free_port;
+use crate::support::{Client, Directory, Gateway, Upstream, eventually, run, stdout_of, text};
 
 const OK: &str = "[[route]]\npath = \"/{*rest}\"\nrespond = { status = 200, body = \"ok\" }";
 
@@ -48,6 +49,70 @@ fn who_reads_its_own_log_no_more_ends_nothing() {
     eventually("it is reloaded", || (gateway.reloads("succeeded") == 1.0).then_some(()));
     assert!(gateway.is_running());
     assert_eq!(gateway.get("/").status, 200);
+}
+
+/// A gateway whose log is read until it is ready, and then no more until somebody has written to the pipe `gate`.
+fn unread(config: &str) -> Gateway {
+    let directory = Directory::new();
+    let gate = directory.join("gate").display().to_string();
+    stdout_of("mkfifo", &[&gate]);
+    let mut command = Command::new("bash");
+    let until_ready =
+        r#"exec "$0" "$@" 2> >(sed -u '/sluicegate: try/q' >&2; timeout 300 cat "$GATE"; cat >&2)"#;
+    command.args(["-c", until_ready, env!("CARGO_BIN_EXE_sluicegate")]).env("GATE", gate);
+    let gateway = Gateway::start_by(command, directory, config);
+    eventually("its last line is read", || says(&gateway, "sluicegate: try").then_some(()));
+    gateway
+}
+
+/// A configuration that is refused with a report of 100 KB, which is more than a pipe holds.
+fn refused() -> String {
+    (0..130).map(|number| format!("{}{number} = 1\n", "a".repeat(200))).collect::<String>() + OK
+}
+
+#[test]
+fn a_log_that_nobody_reads_stops_no_request_and_no_reload() {
+    let config = |more: &str| {
+        let to = free_port();
+        format!(
+            "[log]\nlevel = \"debug\"\naccess = false\n{OK}\n[[route]]\npath = \"/dead\"\nto = \"http://127.0.0.1:{to}\"\n{more}"
+        )
+    };
+    let mut gateway = unread(&config(""));
+    let lost =
+        |gateway: &Gateway| gateway.metric("sluicegate_process_log_lines_total", &["result=\"dropped\""]);
+    while lost(&gateway) == 0.0 {
+        gateway.reload_refused(&refused());
+    }
+    for _ in 0..20 {
+        assert_eq!(gateway.get("/dead").status, 502);
+    }
+    gateway.reload(&config("[[route]]\npath = \"/new\"\nrespond = { status = 204 }"));
+    assert_eq!(gateway.get("/new").status, 204);
+    fs::write(gateway.file("gate"), "").expect("it is read");
+    let line = eventually("it is read again", || {
+        gateway.stderr().into_iter().find(|line| line.contains("process log keeps up again"))
+    });
+    assert!(line.ends_with(&format!("lines_lost={}", lost(&gateway))), "{line}: {}", lost(&gateway));
+    assert!(says(&gateway, "not reloaded"), "what was said before is kept");
+    gateway.signal("TERM");
+    assert!(gateway.wait().success());
+    eventually("its last line is there", || says(&gateway, "sluicegate: stopped").then_some(()));
+}
+
+#[test]
+fn a_log_that_nobody_reads_does_not_hold_up_the_end() {
+    for (signals, delay) in [(1, "0s"), (2, "1h")] {
+        let mut gateway = unread(&format!("[shutdown]\nready-delay = \"{delay}\"\ndrain = \"1s\"\n{OK}"));
+        gateway.reload_refused(&refused());
+        gateway.signal("TERM");
+        if signals == 2 {
+            eventually("it drains", || (gateway.admin("/readyz").status == 503).then_some(()));
+            gateway.signal("TERM");
+        }
+        assert_eq!(gateway.wait().code(), Some(signals - 1));
+        fs::write(gateway.file("gate"), "").expect("its reader waits there");
+    }
 }
 
 #[test]

@@ -16,6 +16,7 @@ use base::clock;
 use config::Shutdown;
 use control::admin::ProcessPhase;
 use gateway::server::worker::{Deadlines, WorkerCommand};
+use observe::record::process;
 
 impl Gateway {
     /// Reports not ready, waits `shutdown.ready-delay` so that load balancers notice while clients with a connection are told
@@ -136,6 +137,7 @@ async fn while_draining(signals: &mut Signals, logs: &Logs, end: End) {
             }
             SignalRequest::Stop => {
                 say("stopped at once by a second signal");
+                process::flush();
                 std::process::exit(1);
             }
         }

@@ -14,7 +14,7 @@ mod target;
 
 use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read};
 use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -34,6 +34,7 @@ use limiter::Limiter;
 use limiter::local::{self, Relative};
 pub(super) use messages::{Hello, SocketDescription, WITHIN_MAX};
 use messages::{VARIABLE, Word};
+use observe::record::process;
 pub(super) use spend_exchange::SpendExchange;
 
 pub use predecessor::Predecessor;
@@ -302,7 +303,8 @@ impl StderrTail {
     fn pass_on(&self) {
         let _ = self.over.recv_timeout(ENDED_WITHIN);
         let said = std::mem::take(&mut *self.said.lock().unwrap_or_else(PoisonError::into_inner));
-        let _ = io::stderr().write_all(&Vec::from(said));
+        process::write(&Vec::from(said));
+        process::flush();
     }
 
     /// Its last lines as they were, because a place in a file is shown by a mark under it.

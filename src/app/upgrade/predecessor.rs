@@ -16,6 +16,7 @@ use crate::sockets::inherited_sockets::InheritedSockets;
 use base::clock;
 use limiter::Limiter;
 use limiter::local::{self, Relative};
+use observe::record::process;
 
 /// The process whose place this one takes.
 #[derive(Debug)]
@@ -84,6 +85,8 @@ impl Predecessor {
     /// If the predecessor is gone.
     pub(crate) fn serving(mut self, limiter: &Arc<Limiter>) -> anyhow::Result<Option<SpendExchange>> {
         self.channel.send(&Word::Serving).context("the predecessor has ended")?;
+        // What was said until now goes where the predecessor reads.
+        process::flush();
         rustix::stdio::dup2_stderr(&self.stderr).context("standard error")?;
         // What was said until now it says for this process; if it is gone, nobody needs to be waited for.
         let _ = self.channel.receive::<Word>();

@@ -8,7 +8,7 @@ use std::fmt;
 
 use super::families::{Families, MetricUnit, SampleFamily};
 use super::series::{listener, policy, route, upstream, window};
-use super::{Metrics, lock};
+use super::{Metrics, PROCESS_LOG, lock};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScrapeFormat {
@@ -85,24 +85,15 @@ fn process(metrics: &Metrics, families: &mut Families<'_>) -> fmt::Result {
     families.counter("worker_panics", help, metrics.panics.value())?;
     let help = "Times that accepting a connection failed for lack of file descriptors or memory";
     families.counter("accept_errors", help, metrics.accept_errors.value())?;
-    families.counters(
-        "access_log_lines",
-        "Access-log lines, written and dropped",
-        None,
-        [
-            ([("result", "written")], metrics.access_log.written.value()),
-            ([("result", "dropped")], metrics.access_log.dropped.value()),
-        ],
-    )?;
-    families.counters(
-        "decision_log_lines",
-        "Lines of the decision log, written and dropped",
-        None,
-        [
-            ([("result", "written")], metrics.decision_log.written.value()),
-            ([("result", "dropped")], metrics.decision_log.dropped.value()),
-        ],
-    )?;
+    for (family, help, log) in [
+        ("access_log_lines", "Access-log lines, written and dropped", &metrics.access_log),
+        ("decision_log_lines", "Lines of the decision log, written and dropped", &metrics.decision_log),
+        ("process_log_lines", "Lines of the process log, written and dropped", &PROCESS_LOG),
+    ] {
+        let (written, dropped) = (log.written.value(), log.dropped.value());
+        let series = [([("result", "written")], written), ([("result", "dropped")], dropped)];
+        families.counters(family, help, None, series)?;
+    }
     let help = "Access-log lines that were truncated, because they were too long for a syslog message";
     families.counter("access_log_lines_cut", help, metrics.access_log.cut.value())?;
     families.counters(

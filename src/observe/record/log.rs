@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::format::date;
-use super::queue::{Chunk, Output, Queue, Task};
+use super::queue::{CHUNK_BYTES_MAX, Chunk, Output, Queue, Task, lines_of};
 use super::syslog::{Header, SentCounts, SyslogSender};
 use super::{Buffer, Sink};
 use metrics::AccessLog;
@@ -92,6 +92,20 @@ impl LineLog {
     /// A new buffer, for one worker.
     pub fn buffer(&self) -> Buffer {
         Buffer::new(self.queue.clone(), self.metrics.dropped.clone())
+    }
+
+    /// Writes lines of any thread, with their line feeds. Neither waits nor fails, as [`Buffer::write`].
+    pub fn write(&self, lines: &[u8]) {
+        let mut rest = lines;
+        while !rest.is_empty() {
+            let (lines, after) = rest.split_at(whole_lines(rest, CHUNK_BYTES_MAX));
+            rest = after;
+            if !self.queue.append(lines) {
+                let lost = lines_of(lines);
+                self.metrics.dropped.add(lost);
+                self.queue.crowd_out(lost);
+            }
+        }
     }
 
     /// Opens another sink, to continue there by [`LineLog::put`].
@@ -205,7 +219,7 @@ impl ChunkWriter {
         let text = &chunk.text;
         let (written, error) = match &mut self.output {
             Output::Stdout => write_whole(&mut io::stdout().lock(), text, &mut self.is_torn),
-            Output::Stderr => write_whole(&mut io::stderr().lock(), text, &mut self.is_torn),
+            Output::Stderr => write_whole(&mut WholeLines(io::stderr().lock()), text, &mut self.is_torn),
             Output::File(file, _) => write_whole(file, text, &mut self.is_torn),
             Output::Syslog(sender) => return sender.send_lines(text),
             Output::Off => (text.len(), None),
@@ -214,7 +228,7 @@ impl ChunkWriter {
             None => chunk.lines,
             // Counted, because a disk that becomes full takes a part, and the lines of it that went out whole can be
             // read.
-            Some(_) => text[..written].iter().filter(|byte| **byte == b'\n').count() as u64,
+            Some(_) => lines_of(&text[..written]),
         };
         SentCounts { sent, error, ..SentCounts::default() }
     }
@@ -237,6 +251,27 @@ impl ChunkWriter {
         }
         self.failing = Some(self.failing.unwrap_or(0) + lines);
     }
+}
+
+/// Writes in pieces of whole lines that a pipe takes in one go, because two processes share standard error during an
+/// upgrade, and lines in pieces would mix.
+struct WholeLines<W>(W);
+
+impl<W: Write> Write for WholeLines<W> {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        self.0.write(&text[..whole_lines(text, PIPE_BYTES)])
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Where the last line of a text ends that ends within `most` bytes; the first line, if that is longer.
+fn whole_lines(text: &[u8], most: usize) -> usize {
+    let is_end = |byte: &u8| *byte == b'\n';
+    let within = text.iter().take(most).rposition(is_end);
+    within.or_else(|| text.iter().position(is_end)).map_or(text.len(), |last| last + 1)
 }
 
 /// Writes `text`; returns how many bytes of it went out, and why not all of them did. If an earlier write ended inside a
@@ -285,6 +320,8 @@ fn append_to(path: &Path) -> io::Result<File> {
 
 /// The access log's name for operators.
 const ACCESS_LOG: &str = "access log";
+/// What Linux writes to a pipe in one piece (`PIPE_BUF`).
+const PIPE_BYTES: usize = 4096;
 /// Other users of the machine may not read a log, because it holds clients' addresses.
 const FILE_MODE: u32 = 0o640;
 
@@ -364,6 +401,56 @@ mod tests {
             text.lines().filter(|line| serde_json::from_str::<serde_json::Value>(line).is_ok()).count();
         assert_eq!(whole as u64, metrics.written.value());
         assert_eq!(metrics.written.value() + metrics.dropped.value(), offered);
+    }
+
+    #[test]
+    fn lines_that_are_handed_over_at_once_are_kept_in_order_until_there_is_no_room() {
+        let metrics = AccessLog::default();
+        let (mut reader, writer) = io::pipe().expect("a pipe");
+        let output = Output::File(File::from(OwnedFd::from(writer)), PathBuf::new());
+        let log = LineLog::start(("process log", "process-log"), output, &Sink::Stderr, &metrics)
+            .expect("a thread");
+        let long = format!("{}\n", "a".repeat(999)).repeat(3 * CHUNK_BYTES_MAX / 1000);
+        log.write(long.as_bytes());
+        let mut offered = 0;
+        while metrics.dropped.value() == 0 {
+            log.write(format!("{offered:0500}\n").as_bytes());
+            offered += 1;
+        }
+        assert!(!log.flush(Duration::from_millis(1)), "nobody reads it");
+        let read = thread::spawn(move || {
+            let mut text = String::new();
+            reader.read_to_string(&mut text).expect("UTF-8");
+            text
+        });
+        assert!(log.flush(LONG));
+        log.write(b"after\n");
+        assert_eq!(log.close(LONG), 0);
+        let text = read.join().expect("a reader");
+        let kept: String = (0..offered - 1).map(|number| format!("{number:0500}\n")).collect();
+        assert!(text == format!("{long}{kept}after\n"), "{} bytes", text.len());
+        let lines = text.lines().count() as u64;
+        assert_eq!((metrics.written.value(), metrics.dropped.value()), (lines, 1));
+    }
+
+    #[test]
+    fn lines_that_a_pipe_takes_in_one_go_are_written_so() {
+        #[derive(Default)]
+        struct Pieces(Vec<Vec<u8>>);
+        impl Write for Pieces {
+            fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+                self.0.push(piece.to_vec());
+                Ok(piece.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let text =
+            [[b'a'; 2_000], [b'b'; 2_000], [b'c'; 2_000]].map(|line| [&line[..], b"\n"].concat()).concat();
+        let mut written = WholeLines(Pieces::default());
+        assert!(write_whole(&mut written, &text, &mut false).1.is_none());
+        assert_eq!(written.0.0, [&text[..4_002], &text[4_002..]]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! The access log: one line for each finished request; and samples of decisions. Both are bounded, and no request waits for
-//! them.
+//! The access log: one line for each finished request; samples of decisions; and the process's own log. All are bounded,
+//! and no request waits for them.
 //!
 //! A worker formats each line straight into a [`Buffer`] of its own and hands whole chunks to the one thread that writes.
 //! If that thread falls behind, lines are lost and counted, so that the log never slows a request down.
@@ -11,6 +11,7 @@ mod field;
 pub mod format;
 mod log;
 mod logged_parts;
+pub mod process;
 mod queue;
 mod sampler;
 mod style;

@@ -99,6 +99,26 @@ impl Queue {
         self.take(self.lock(), chunk)
     }
 
+    /// Appends lines of any thread, which are handed over at once. Returns whether they found room.
+    pub(super) fn append(&self, lines: &[u8]) -> bool {
+        let mut state = self.lock();
+        let has_room = |chunk: &Chunk| lines.len() <= CHUNK_BYTES_MAX.saturating_sub(chunk.text.len());
+        if !state.chunks.back().is_some_and(has_room) {
+            if state.closed || state.chunks.len() >= CHUNKS_MAX || lines.len() > CHUNK_BYTES_MAX {
+                return false;
+            }
+            let empty = state.spare.pop().unwrap_or_else(Chunk::with_room);
+            state.chunks.push_back(empty);
+        }
+        if let Some(chunk) = state.chunks.back_mut() {
+            chunk.text.extend_from_slice(lines);
+            chunk.lines += lines_of(lines);
+        }
+        drop(state);
+        self.work.notify_one();
+        true
+    }
+
     fn take(&self, mut state: MutexGuard<'_, QueueState>, chunk: &mut Chunk) -> OfferOutcome {
         if state.closed || state.chunks.len() >= CHUNKS_MAX {
             return OfferOutcome::Full;
@@ -185,6 +205,10 @@ impl Queue {
     fn lock(&self) -> MutexGuard<'_, QueueState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+pub(super) fn lines_of(text: &[u8]) -> u64 {
+    text.iter().filter(|byte| **byte == b'\n').count() as u64
 }
 
 /// Size of a chunk: about a hundred lines more than when it is due, because the lock may be held at that moment.
