@@ -100,3 +100,20 @@ impl Drop for UnreadAnswers {
         self.set(0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_that_nobody_reads_are_bounded_together() {
+        let all = Rc::new(Cell::new(0));
+        let [mut first, mut second, mut third] = [(); 3].map(|()| UnreadAnswers::new(&all));
+        assert!(first.set(UNREAD_MAX - 1) && second.set(1) && first.set(UNREAD_MAX - 1));
+        assert!(!second.set(2), "one too many");
+        assert!(third.set(0), "whose client reads is not concerned");
+        drop(second);
+        assert!(third.set(1) && first.set(3));
+        assert_eq!(all.get(), 4);
+    }
+}

@@ -778,28 +778,21 @@ fn ask_without_reading(gateway: &Gateway, calls: u32, window: u32) -> h2::Connec
 }
 
 #[test]
-fn answers_that_a_client_does_not_read_end_in_time_and_are_bounded() {
-    let gateway = Gateway::start(&format!("workers = 1\n{}", config("99999/h", "9/h")));
-    let mut rls = Rls::connect(gateway.listener("grpc"));
+fn answers_that_a_client_does_not_read_end_in_time() {
+    let (gateway, mut rls) = start("99/h", "9/h");
     let open = || gateway.metric("sluicegate_grpc_connections", &[]);
-    let began = Instant::now();
     let mut shut = [0, 1].map(|window| ask_without_reading(&gateway, 20, window));
     // A byte now and then, and PING, change nothing.
     shut[0].try_write(&h2::encoded(h2::WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]).repeat(9));
     shut[1].try_write(&h2::encoded(h2::PING, 0, 0, &[0; 8]).repeat(9));
     let watching = rls.begin(HEALTH_WATCH, &HealthCheck::default().encode_to_vec());
     eventually("all are connected", || (open() == 3.0).then_some(()));
-    // Too many at once are not waited for.
-    let greedy: Vec<_> = (0..20).map(|_| ask_without_reading(&gateway, 1_000, 0)).collect();
-    eventually("most of them are closed", || (open() <= 3.0 + 8.0).then_some(()));
-    assert!(began.elapsed() < Duration::from_secs(9), "{:?}", began.elapsed());
     assert_eq!(rls.code("edge", &[("user", "ann")]), RateLimitCode::Ok);
     for client in &mut shut {
         assert!(client.is_closed());
     }
     eventually("only who reads is left", || (open() == 1.0).then_some(()));
     assert!(!watching.is_finished(), "it waits for news, not for its client");
-    drop(greedy);
 }
 
 #[test]

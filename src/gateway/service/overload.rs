@@ -57,7 +57,9 @@ impl PressureStep {
     fn advice(self) -> &'static str {
         match self {
             PressureStep::Normal => "nothing is shed any more",
-            PressureStep::NoIdle => "HTTP/2 connections that hold much memory and are idle, or not read, are closed",
+            PressureStep::NoIdle => {
+                "HTTP/2 connections that hold much memory and are idle, or not read, are closed"
+            }
             PressureStep::NoKeepAlive => {
                 "connections close after each response: find what uses memory, or raise `memory` of [overload]"
             }
