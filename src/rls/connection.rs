@@ -1,6 +1,6 @@
 //! One connection: HTTP/2 by hyper, each call a task of the thread that has the connection.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::pin::pin;
@@ -17,14 +17,15 @@ use tokio::time::{Instant, sleep_until};
 
 use super::limits::{
     CONNECTION_WINDOW_BYTES, GRACE, HEAD_BYTES_MAX, LOCAL_RESETS_MAX, PING_EVERY, PING_WITHIN, PRELUDE,
-    STREAM_WINDOW_BYTES, STREAMS_MAX,
+    READ_BYTES_MIN, READ_WITHIN, STREAM_WINDOW_BYTES, STREAMS_MAX,
 };
 use super::service::{RateLimits, RlsService};
+use super::turn::{AnswerBody, Turn, UnreadAnswers};
 use base::clock;
 use net::wire::http2::{Excess, Meter, MeteredStream, Opening, PeerSide};
 use upstream::connect::LocalExecutor;
 
-/// Answers calls until the client leaves or says nothing at all. After `stopped`, those under way are the last.
+/// Answers calls until the client leaves, says nothing at all, or does not read. After `stopped`, those under way are the last.
 pub(super) async fn converse<R: RateLimits>(
     stream: impl AsyncRead + AsyncWrite + Unpin + 'static,
     service: Rc<RlsService<R>>,
@@ -33,13 +34,14 @@ pub(super) async fn converse<R: RateLimits>(
     let meter = Rc::new(RefCell::new(Meter::new(PeerSide::Client, STREAMS_MAX, clock::instant())));
     let stream = MeteredStream::new(stream, Rc::clone(&meter), clock::instant);
     let stats = service.stats.clone();
+    let (ours, mut unread) = (Rc::new(Cell::new(0)), UnreadAnswers::new(&service.unread));
     let service = service_fn(|request| {
         meter.borrow_mut().accepted();
-        let service = Rc::clone(&service);
+        let (service, turn) = (Rc::clone(&service), Turn::ours(&ours));
         async move {
             let mut answer = service.answer(request).await;
             answer.headers_mut().entry(DATE).or_insert_with(clock::http_date);
-            Ok::<_, Infallible>(answer)
+            Ok::<_, Infallible>(answer.map(|body| AnswerBody::new(body, turn)))
         }
     });
     let mut builder = http2::Builder::new(LocalExecutor);
@@ -56,6 +58,8 @@ pub(super) async fn converse<R: RateLimits>(
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     let mut stop = pin!(async { drop(stopped.changed().await) });
     let (mut timer, mut is_stopped) = (pin!(sleep_until(Instant::now() + PRELUDE)), false);
+    // Bytes that had been sent when the client last read enough, while answers wait for it.
+    let mut read = None;
     let ended = poll_fn(|cx| {
         if !is_stopped && stop.as_mut().poll(cx).is_ready() {
             is_stopped = true;
@@ -68,9 +72,20 @@ pub(super) async fn converse<R: RateLimits>(
         if let Poll::Ready(ended) = polled {
             return Poll::Ready(ended.err());
         }
-        // Only a client that has not begun to speak needs a deadline, because pings find out later whether it is still
-        // there.
-        let is_due = is_stopped || meter.borrow().opening() != Opening::Settings;
+        let meter = meter.borrow();
+        let unread_now = (meter.unanswered() + meter.unended()).saturating_sub(ours.get());
+        if !unread.set(unread_now) {
+            return Poll::Ready(None);
+        }
+        let sent = meter.data_sent();
+        if unread_now == 0 {
+            read = None;
+        } else if !is_stopped && read.is_none_or(|before| sent - before >= READ_BYTES_MIN) {
+            read = Some(sent);
+            timer.as_mut().reset(Instant::now() + READ_WITHIN);
+        }
+        // A client that has begun to speak and reads needs no deadline, because pings find out whether it is still there.
+        let is_due = is_stopped || unread_now > 0 || meter.opening() != Opening::Settings;
         if is_due && timer.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);
         }

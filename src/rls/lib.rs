@@ -36,6 +36,8 @@ mod service;
 mod stats;
 #[cfg(feature = "rls")]
 mod threads;
+#[cfg(feature = "rls")]
+mod turn;
 
 pub use config::{Config, GrpcClient};
 #[cfg(feature = "rls")]

@@ -19,6 +19,12 @@ pub(super) const HEAD_BYTES_MAX: u32 = 16 * 1024;
 pub(super) const PRELUDE: Duration = Duration::from_secs(5);
 /// From the head of a check to its answer.
 pub(super) const CHECK_WITHIN: Duration = Duration::from_secs(10);
+/// How long a client may hardly read while answers wait for it.
+pub(super) const READ_WITHIN: Duration = Duration::from_secs(10);
+/// Bytes of answers that it has to read in this time.
+pub(super) const READ_BYTES_MIN: u64 = 16 * 1024;
+/// Answers that wait for clients to read, on all connections of one thread: some 9 KiB each.
+pub(super) const UNREAD_MAX: usize = 8 * 1024;
 /// A connection on which nothing moves is asked whether its client is there.
 pub(super) const PING_EVERY: Duration = Duration::from_secs(30);
 /// How long the client has to answer that.

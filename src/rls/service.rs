@@ -1,5 +1,6 @@
 //! What a call is: a check of the rate limit service, a question about health or about what there is to call.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -43,6 +44,8 @@ pub(super) struct RlsService<R> {
     pub(super) stats: RlsStats,
     /// Bytes of messages that calls hold.
     pub(super) held: Arc<AtomicUsize>,
+    /// Answers that wait for clients to read.
+    pub(super) unread: Rc<Cell<usize>>,
     /// Says when the thread ends: its sender is dropped then, and nothing is ever sent.
     pub(super) stopped: watch::Receiver<()>,
 }

@@ -83,6 +83,7 @@ impl Threads {
                     reflection: Reflection::new(),
                     stats,
                     held: Arc::default(),
+                    unread: Rc::default(),
                     stopped,
                 });
                 runtime.block_on(run(service, handed, stop));

@@ -9,13 +9,15 @@ use rls::{
 };
 
 use crate::support::gateway::binary;
+use crate::support::h2;
 use crate::support::python;
 use crate::support::redis::Redis;
-use crate::support::rls::{Failed, Rls, descriptor, descriptor_of_bytes};
+use crate::support::rls::{Failed, Rls, SHOULD_RATE_LIMIT, descriptor, descriptor_of_bytes, framed};
 use crate::support::tls::{self, Authority};
 use crate::support::upgraded::Upgraded;
 use crate::support::{Client, Directory, Gateway, eventually, text};
 
+const HEALTH_WATCH: &str = "/grpc.health.v1.Health/Watch";
 const ADMIN: &str = "[admin]\nbind = \"127.0.0.1:0\"\ngrpc = \"127.0.0.1:0\"\n";
 
 /// A domain `edge` with a rule for `user`, `shop` and `address` each, and these limits.
@@ -463,7 +465,7 @@ fn health_follows_the_process() {
 #[test]
 fn who_watches_health_holds_up_no_stop() {
     let (mut gateway, mut rls) = start("9/h", "9/h");
-    let watching = rls.begin("/grpc.health.v1.Health/Watch", &HealthCheck::default().encode_to_vec());
+    let watching = rls.begin(HEALTH_WATCH, &HealthCheck::default().encode_to_vec());
     assert_eq!(rls.code("edge", &[("user", "ann")]), RateLimitCode::Ok);
     let began = Instant::now();
     gateway.signal("TERM");
@@ -757,6 +759,40 @@ fn ten_thousand_calls_that_go_nowhere_hold_up_nobody() {
     eventually("its connection is gone", || {
         (gateway.metric("sluicegate_grpc_connections", &[]) == 1.0).then_some(())
     });
+}
+
+/// Asks on so many streams of a connection to the gRPC listener on which answers have windows of so many bytes.
+fn ask_without_reading(gateway: &Gateway, calls: u32, window: u32) -> h2::Connection {
+    let mut client = h2::Connection::open(gateway.listener("grpc"));
+    client.send(h2::SETTINGS, 0, 0, &[&[0, 4][..], &window.to_be_bytes()].concat());
+    let descriptors = vec![descriptor(&[("user", "ann")])];
+    let request = RateLimitRequest { domain: "edge".into(), descriptors, hits_addend: 0 };
+    let message = framed(&request.encode_to_vec());
+    let head = [(":method", "POST"), (":scheme", "http"), (":authority", "a"), (":path", SHOULD_RATE_LIMIT)];
+    let head = h2::fields(&[&head[..], &[("content-type", "application/grpc"), ("te", "trailers")]].concat());
+    for call in 0..calls {
+        client.try_write(&h2::encoded(h2::HEADERS, h2::END_HEADERS, 2 * call + 1, &head));
+        client.try_write(&h2::encoded(h2::DATA, h2::END_STREAM, 2 * call + 1, &message));
+    }
+    client
+}
+
+#[test]
+fn answers_that_a_client_does_not_read_end_in_time() {
+    let (gateway, mut rls) = start("99/h", "9/h");
+    let open = || gateway.metric("sluicegate_grpc_connections", &[]);
+    let mut shut = [0, 1].map(|window| ask_without_reading(&gateway, 20, window));
+    // A byte now and then, and PING, change nothing.
+    shut[0].try_write(&h2::encoded(h2::WINDOW_UPDATE, 0, 1, &[0, 0, 0, 1]).repeat(9));
+    shut[1].try_write(&h2::encoded(h2::PING, 0, 0, &[0; 8]).repeat(9));
+    let watching = rls.begin(HEALTH_WATCH, &HealthCheck::default().encode_to_vec());
+    eventually("all are connected", || (open() == 3.0).then_some(()));
+    assert_eq!(rls.code("edge", &[("user", "ann")]), RateLimitCode::Ok);
+    for client in &mut shut {
+        assert!(client.is_closed());
+    }
+    eventually("only who reads is left", || (open() == 1.0).then_some(()));
+    assert!(!watching.is_finished(), "it waits for news, not for its client");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Memory that runs out: keep-alive goes first, then requests, then connections, and all of it comes back.
 
-use crate::support::h2::{Connection, DATA, END_STREAM, End, GOAWAY, HEADERS, PING, encoded};
+use crate::support::h2::{Connection, DATA, END_STREAM, End, GOAWAY, HEADERS, PING, SETTINGS, encoded};
 use crate::support::{Client, Gateway, Upstream, eventually, heavy};
 
 /// A configuration with these marks on a memory of a gibibyte, of which a test uses some percent.
@@ -171,6 +171,28 @@ fn what_holds_memory_for_nothing_is_given_up_first() {
     gateway.reload(&marks(["0.01%", "95%", "98%"]));
     assert!(owing.is_closed(), "it owes a body that nobody wants");
     assert_eq!(good.get("/").status, 200, "it was idle, and is answered once more");
+}
+
+#[test]
+fn a_client_that_does_not_read_is_given_up_first() {
+    let upstream = Upstream::ok();
+    let marks =
+        |marks| config(&upstream, marks) + "\n[[route]]\npath = \"/fixed\"\nrespond = { body = \"ok\" }";
+    let gateway = Gateway::start(&marks(CALM));
+    let mut unread = Connection::open(gateway.plain());
+    // Nothing of a body may be sent (SETTINGS_INITIAL_WINDOW_SIZE).
+    unread.send(SETTINGS, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    for stream in 0..20 {
+        unread.request(2 * stream + 1, "GET", "/fixed", true);
+    }
+    for _ in 0..20 {
+        unread.until(HEADERS);
+    }
+    gateway.reload(&marks(["0.01%", "95%", "98%"]));
+    unread.until(GOAWAY);
+    assert_eq!(unread.end(), End::Closed);
+    assert_eq!(gateway.logged("/fixed")["reason"], "body-stall");
+    assert_eq!(gateway.get("/").status, 200);
 }
 
 #[test]

@@ -4,9 +4,10 @@
 use std::net::{SocketAddr, TcpStream};
 
 use crate::support::h2::{
-    ACK, CONTINUATION, Connection, DATA, END_HEADERS, END_STREAM, End, Frame, HEADERS, PING, SETTINGS,
-    WINDOW_UPDATE, encoded, fields,
+    ACK, CONTINUATION, Connection, DATA, END_HEADERS, END_STREAM, End, Frame, HEADERS, PING, RST_STREAM,
+    SETTINGS, WINDOW_UPDATE, Wire, encoded, fields,
 };
+use crate::support::upstream::receive;
 use crate::support::{Client, Directory, Gateway, PATIENCE, Upstream, eventually, heavy, stdout_of, tls};
 
 /// A gateway with a listener `plain` and one `tls`, both with these deadlines, in front of this address.
@@ -132,6 +133,122 @@ fn shut_windows_are_given_up_at_the_deadline_however_they_drip() {
     }
     assert!(bytes < 1 << 20, "it has had the whole answer");
     assert_eq!(gateway.logged("/drip")["reason"], "body-stall");
+}
+
+/// Settings that give every stream a window of so many bytes.
+fn windows(bytes: u32) -> Vec<u8> {
+    encoded(SETTINGS, 0, 0, &[&[0, 4][..], &bytes.to_be_bytes()].concat())
+}
+
+/// Asks for this on twenty streams.
+fn ask(client: &mut Connection<Box<dyn Wire>>, path: &str) {
+    for stream in (101..141).step_by(2) {
+        client.try_write(&head(stream, END_HEADERS | END_STREAM, path, &[]));
+    }
+}
+
+#[test]
+fn small_answers_that_are_not_read_are_given_up_at_the_deadline_however_windows_shut() {
+    let (small, upstream) = (Upstream::ok(), large());
+    let directory = Directory::new();
+    tls::certify(&directory, "a", &["localhost"]);
+    let certs = directory.join("a").display().to_string();
+    let gateway = Gateway::start_in(
+        directory,
+        &format!(
+            "workers = 1\n[listener.plain]\nbind = \"127.0.0.1:0\"\ntimeouts = {{ body-stall = \"300ms\" }}\n\
+             [listener.tls]\nbind = \"127.0.0.1:0\"\ntimeouts = {{ body-stall = \"300ms\" }}\n\
+             certs = [{{ cert = \"{certs}.pem\", key = \"{certs}.key\" }}]\n\
+             [[route]]\npath = \"/own\"\nrespond = {{ body = \"own\" }}\n\
+             [[route]]\npath = \"/limited\"\nlimit = \"1/h by ip\"\nrespond = {{ body = \"own\" }}\n\
+             [[route]]\npath = \"/small\"\nto = \"http://{}\"\n\
+             [[route]]\npath = \"/large\"\nto = \"http://{}\"",
+            small.addr(),
+            upstream.addr()
+        ),
+    );
+    type Shut = fn(&mut Connection<Box<dyn Wire>>);
+    let ways: [(&str, Shut); 4] = [
+        ("shut from the start", |client| _ = client.try_write(&windows(0))),
+        ("open for a byte, so that the answer is handed over", |client| _ = client.try_write(&windows(1))),
+        ("shut later", |client| {
+            client.request(1, "GET", "/own", true);
+            client.answer(1);
+            client.try_write(&windows(0));
+        }),
+        ("the connection's used up by another answer", |client| {
+            client.try_write(&windows(1 << 20));
+            client.request(1, "GET", "/large", true);
+            let mut bytes = 0;
+            while bytes < 65_535 {
+                bytes += client.until(DATA).payload.len();
+            }
+        }),
+    ];
+    let mut shut = Vec::new();
+    for secured in [false, true] {
+        for path in ["/own", "/limited", "/small", "/nowhere"] {
+            for (way, how) in ways {
+                let stream: Box<dyn Wire> = match secured {
+                    true => {
+                        Box::new(tls::connect(gateway.listener("tls"), "localhost", &["h2"]).expect("TLS"))
+                    }
+                    false => Box::new(wire(gateway.plain())),
+                };
+                let mut client = Connection::over(stream);
+                how(&mut client);
+                ask(&mut client, path);
+                shut.push((format!("{path}, {way}, TLS: {secured}"), client));
+            }
+        }
+    }
+    for (number, (what, client)) in shut.iter_mut().enumerate() {
+        // Neither PING nor a byte now and then keeps it.
+        let kept = match number % 3 {
+            0 => vec![],
+            1 => encoded(PING, 0, 0, &[0; 8]),
+            _ => encoded(WINDOW_UPDATE, 0, 101, &[0, 0, 0, 1]),
+        };
+        client.try_write(&kept.repeat(20));
+        assert!(client.is_closed(), "{what}");
+    }
+    let deadlines = ["plain", "tls"].map(|listener| {
+        let labels = [&*format!("listener=\"{listener}\""), "deadline=\"body-stall\""];
+        gateway.metric("sluicegate_connection_deadlines_total", &labels)
+    });
+    assert_eq!(deadlines, [16.0; 2]);
+}
+
+#[test]
+fn an_answer_that_waits_for_its_source_is_not_one_that_is_not_read() {
+    let upstream = Upstream::raw(|stream| {
+        let mut client = Client::over(stream);
+        while receive(&mut client).is_some() {
+            client.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n");
+            // Longer than the client may leave an answer unread.
+            std::thread::sleep(std::time::Duration::from_secs(1));
+            client.send("1\r\nb\r\n0\r\n\r\n");
+        }
+    });
+    let gateway = before(upstream.addr(), "body-stall = \"200ms\"");
+    let mut client = Connection::open(gateway.plain());
+    for stream in [1, 3] {
+        client.request(stream, "GET", "/", true);
+    }
+    // One that is taken back, in the middle of its answer, leaves nothing behind.
+    client.until(DATA);
+    client.send(RST_STREAM, 0, 1, &[0, 0, 0, 8]);
+    let mut body = Vec::new();
+    loop {
+        let frame = client.frame().expect("it is open");
+        if frame.kind == DATA && frame.stream == 3 {
+            body.extend(&frame.payload);
+            if frame.flags & END_STREAM != 0 {
+                break;
+            }
+        }
+    }
+    assert!(body.ends_with(b"b"), "{body:?}");
 }
 
 #[test]

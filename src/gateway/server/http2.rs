@@ -107,6 +107,8 @@ async fn drive<S: Service>(
             conn.facts.stalled.set(true);
             conn.deadline_passed(metrics::ConnectionDeadline::BodyStall);
         }
+        // Requests that are left have a client that does not read.
+        ConnectionEnd::Expired(Expiry::GivenUp) => conn.facts.stalled.set(true),
         ConnectionEnd::Expired(Expiry::Head) => conn.late_http2(),
         ConnectionEnd::Done(Ok(()))
         | ConnectionEnd::Refused(_)

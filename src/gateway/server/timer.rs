@@ -23,7 +23,7 @@ pub enum Expiry {
     IdleConnection,
     /// It has been without a request for so long that it is closed.
     Idle,
-    /// It has no request, and memory is short.
+    /// It has no request, or its client hardly reads, and memory is short.
     GivenUp,
     Head,
     /// The client has neither sent what it owes nor read what was sent for too long.

@@ -18,7 +18,8 @@ pub struct Activity {
     exchanges: Cell<u32>,
     bodies: Cell<u32>,
     rest: Cell<bool>,
-    held: Cell<u32>,
+    /// Bodies of answers that wait for their source.
+    waiting: Cell<usize>,
     heads: Cell<usize>,
     heading: Cell<bool>,
     since: Cell<Instant>,
@@ -114,7 +115,7 @@ impl Activity {
             exchanges: Cell::new(0),
             bodies: Cell::new(0),
             rest: Cell::new(false),
-            held: Cell::new(0),
+            waiting: Cell::new(0),
             heads: Cell::new(0),
             heading: Cell::new(false),
             since: Cell::new(now),
@@ -224,19 +225,20 @@ impl Activity {
         self.heads.set(self.heads.get().saturating_sub(bytes));
     }
 
-    /// A piece of an answer's body waits for the client to read it.
-    pub fn begin_held(&self) {
-        self.held.set(self.held.get() + 1);
+    /// The body of an answer has nothing to send until its source has more.
+    pub fn begin_waiting(&self) {
+        self.waiting.set(self.waiting.get() + 1);
     }
 
-    /// The client has read that piece, or the body is dropped.
-    pub fn end_held(&self) {
-        self.held.set(self.held.get().saturating_sub(1));
+    /// Its source has more, or the body is dropped.
+    pub fn end_waiting(&self) {
+        self.waiting.set(self.waiting.get().saturating_sub(1));
     }
 
-    /// Whether an answer waits for the client to read: its socket or, over HTTP/2, one of its windows is full.
-    pub fn is_reading_owed(&self) -> bool {
-        self.write_blocked.get() || self.held.get() > 0
+    /// Whether an answer over HTTP/2 waits for the client to read: its socket or one of its windows is full. `unended`:
+    /// answers of which the end was not sent; those that do not wait for their source wait for the client.
+    pub fn is_reading_owed(&self, unended: usize) -> bool {
+        self.write_blocked.get() || unended > self.waiting.get()
     }
 
     /// Whether the client has to send bytes of a body, or to read what was sent.

@@ -24,7 +24,7 @@ use metrics::{Families, MetricUnit};
 #[repr(u8)]
 pub enum PressureStep {
     Normal,
-    /// HTTP/2 connections that hold much and serve nothing are closed, and bodies that nobody wants are not waited for.
+    /// HTTP/2 connections that hold much and serve nothing, or are not read, are closed, and bodies that nobody wants are not waited for.
     NoIdle,
     /// Connections end after the current answer: `Connection: close`, or GOAWAY. All HTTP/2 connections without a request are closed.
     NoKeepAlive,
@@ -57,7 +57,9 @@ impl PressureStep {
     fn advice(self) -> &'static str {
         match self {
             PressureStep::Normal => "nothing is shed any more",
-            PressureStep::NoIdle => "idle HTTP/2 connections that hold much memory are closed",
+            PressureStep::NoIdle => {
+                "HTTP/2 connections that hold much memory and are idle, or not read, are closed"
+            }
             PressureStep::NoKeepAlive => {
                 "connections close after each response: find what uses memory, or raise `memory` of [overload]"
             }
@@ -175,8 +177,8 @@ impl Overload {
         PressureStep::ALL[usize::from(self.step.load(Ordering::Relaxed))]
     }
 
-    /// Whether an HTTP/2 connection without a request is given up that once served so many at a time. hyper keeps the
-    /// memory of as many until the connection ends: some 2 KiB each.
+    /// Whether an HTTP/2 connection without a request, or with a client that does not read, is given up that once served so
+    /// many at a time. hyper keeps the memory of as many until the connection ends: some 2 KiB each.
     pub fn gives_up(&self, streams_at_once: u32) -> bool {
         match self.step() {
             PressureStep::Normal => false,

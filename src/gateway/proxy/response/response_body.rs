@@ -27,8 +27,8 @@ use upstream::uploads::LOOK_EVERY;
 pub struct ResponseBody {
     source: BodySource,
     context: Option<Box<RequestContext>>,
-    /// Whether the last piece, or the head, waits for the client to read it.
-    is_held: bool,
+    /// Whether it has nothing to send until its source has more.
+    is_waiting: bool,
 }
 
 #[derive(Debug)]
@@ -228,23 +228,21 @@ impl ResponseBody {
     }
 
     fn new(source: BodySource, context: Option<Box<RequestContext>>) -> ResponseBody {
-        let mut body = ResponseBody { source, context, is_held: false };
-        body.hold(!body.is_end_stream());
-        body
+        ResponseBody { source, context, is_waiting: false }
     }
 
-    /// Tells the connection's activity whose turn it is.
-    fn hold(&mut self, is_held: bool) {
-        if is_held == self.is_held {
+    /// Tells the connection's activity whose turn it is: the source's, or the client's.
+    fn wait(&mut self, is_waiting: bool) {
+        if is_waiting == self.is_waiting {
             return;
         }
         let Some(context) = &self.context else { return };
-        if is_held {
-            context.conn.activity.begin_held()
+        if is_waiting {
+            context.conn.activity.begin_waiting()
         } else {
-            context.conn.activity.end_held()
+            context.conn.activity.end_waiting()
         }
-        self.is_held = is_held;
+        self.is_waiting = is_waiting;
     }
 
     pub fn bytes(bytes: Bytes, context: Option<Box<RequestContext>>) -> ResponseBody {
@@ -375,9 +373,7 @@ impl Body for ResponseBody {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
         let polled = self.source.poll_frame(cx);
-        let more_may_follow =
-            matches!(&polled, Poll::Ready(Some(Ok(frame))) if !frame.is_trailers()) && !self.is_end_stream();
-        self.hold(more_may_follow);
+        self.wait(polled.is_pending());
         let frame = ready!(polled);
         if !matches!(self.source, BodySource::Broken(_)) {
             self.note(&frame);
@@ -423,6 +419,6 @@ impl Drop for ResponseBody {
         if is_end && let Some(context) = &mut self.context {
             context.complete();
         }
-        self.hold(false);
+        self.wait(false);
     }
 }

@@ -132,6 +132,8 @@ pub struct Meter {
     unread: VecDeque<UnreadStream>,
     /// Streams of requests that hyper has handed over and nobody has answered.
     unanswered: Vec<u32>,
+    /// Streams on which an answer has begun and not ended.
+    unended: Vec<u32>,
     answered: u64,
     taken_back: u64,
     refused: Vec<HyperRefusal>,
@@ -209,6 +211,7 @@ impl Meter {
             last: 0,
             unread: VecDeque::new(),
             unanswered: Vec::new(),
+            unended: Vec::new(),
             answered: 0,
             taken_back: 0,
             refused: Vec::new(),
@@ -471,6 +474,7 @@ impl Meter {
     }
 
     fn reset_by_client(&mut self, stream: u32) -> Result<(), Excess> {
+        self.ended(stream);
         if let Some(unread) = self.unread.iter_mut().find(|unread| unread.stream == stream) {
             // It keeps its place in the order, because hyper still hands it over later.
             unread.is_reset = true;
@@ -491,9 +495,14 @@ impl Meter {
     pub fn wrote(&mut self, mut bytes: &[u8]) {
         while let Some(head) = self.writes.next(&mut bytes) {
             match head.kind {
-                DATA if head.length > 0 => {
-                    self.earned += EARNED_BY_FRAME;
-                    self.data_sent += u64::from(head.length);
+                DATA => {
+                    if head.length > 0 {
+                        self.earned += EARNED_BY_FRAME;
+                        self.data_sent += u64::from(head.length);
+                    }
+                    if head.flags & END_STREAM != 0 {
+                        self.ended(head.stream);
+                    }
                 }
                 HEADERS => {
                     self.is_writing_head = head.flags & END_HEADERS == 0;
@@ -511,21 +520,39 @@ impl Meter {
     }
 
     fn answered_on(&mut self, head: FrameHead) {
+        let ends = head.flags & END_STREAM != 0;
         if let Some(place) = self.unanswered.iter().position(|open| *open == head.stream) {
             self.unanswered.swap_remove(place);
             self.answered += 1;
-        } else if self.forget_unread(head.stream) {
+            if !ends {
+                self.unended.push(head.stream);
+            }
+        } else if let Some(unread) = self.forget_unread(head.stream) {
             // hyper's own answer (fields too large) has no body. An answer with a body is ours, to a request that was not
             // matched because hyper handed requests over in another order than expected; then only the counts are off.
-            if head.flags & END_STREAM != 0 {
+            if ends {
                 self.refuse(HyperRefusal::TooLarge);
             } else {
                 self.answered += 1;
+                // Nothing follows if the client has taken it back.
+                if !unread.is_reset {
+                    self.unended.push(head.stream);
+                }
             }
+        } else if ends {
+            self.ended(head.stream);
+        }
+    }
+
+    /// An answer is whole, or its stream was reset. Looked for from the end, because most end as soon as they begin.
+    fn ended(&mut self, stream: u32) {
+        if let Some(place) = self.unended.iter().rposition(|unended| *unended == stream) {
+            self.unended.swap_remove(place);
         }
     }
 
     fn reset_by_us(&mut self, head: FrameHead) {
+        self.ended(head.stream);
         if let Some(place) = self.unanswered.iter().position(|open| *open == head.stream) {
             self.unanswered.swap_remove(place);
             self.broken += u32::from(is_fault(head.code));
@@ -541,9 +568,9 @@ impl Meter {
         }
     }
 
-    fn forget_unread(&mut self, stream: u32) -> bool {
-        let place = self.unread.iter().position(|unread| unread.stream == stream);
-        place.is_some_and(|place| self.unread.remove(place).is_some())
+    fn forget_unread(&mut self, stream: u32) -> Option<UnreadStream> {
+        let place = self.unread.iter().position(|unread| unread.stream == stream)?;
+        self.unread.remove(place)
     }
 
     /// hyper has handed over the next request. It does so in the order they came, except for those it refuses. Returns its
@@ -622,6 +649,16 @@ impl Meter {
     /// Requests that the client cancelled before they were answered.
     pub fn taken_back(&self) -> u64 {
         self.taken_back
+    }
+
+    /// Requests that hyper has handed over and nobody has answered.
+    pub fn unanswered(&self) -> usize {
+        self.unanswered.len()
+    }
+
+    /// Answers of which the head was sent and the end was not.
+    pub fn unended(&self) -> usize {
+        self.unended.len()
     }
 
     /// Bytes of bodies that were sent.

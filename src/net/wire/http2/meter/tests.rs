@@ -344,3 +344,30 @@ fn a_smaller_table_of_fields_is_acknowledged_by_a_head_before_any_interim_answer
         }
     }
 }
+
+#[test]
+fn an_answer_is_unended_from_its_head_until_its_end_or_a_reset() {
+    let (mut meter, now) = meter();
+    for stream in [1, 3, 5, 7, 9, 11] {
+        assert_eq!(meter.read(&frame(HEADERS, 4, stream, b"x"), || now), Ok(()));
+        assert!(meter.accepted().is_some());
+    }
+    let reset = |meter: &mut Meter, stream| meter.read(&frame(RST_STREAM, 0, stream, &[0, 0, 0, 8]), || now);
+    assert_eq!(reset(&mut meter, 11), Ok(()));
+    assert_eq!((meter.unanswered(), meter.unended()), (5, 0));
+    meter.wrote(&frame(HEADERS, END_HEADERS | END_STREAM, 1, b"x"));
+    assert_eq!((meter.unanswered(), meter.unended()), (4, 0), "it has no body");
+    for stream in [3, 5, 7, 9] {
+        meter.wrote(&frame(HEADERS, END_HEADERS, stream, b"x"));
+        meter.wrote(&frame(DATA, 0, stream, b"body"));
+    }
+    // Its head was on its way when the client took it back.
+    meter.wrote(&frame(HEADERS, END_HEADERS, 11, b"x"));
+    assert_eq!((meter.unanswered(), meter.unended()), (0, 4));
+    meter.wrote(&frame(DATA, END_STREAM, 3, b""));
+    meter.wrote(&frame(HEADERS, END_HEADERS | END_STREAM, 5, b"trailers"));
+    meter.wrote(&frame(RST_STREAM, 0, 7, &[0, 0, 0, 2]));
+    assert_eq!(meter.unended(), 1);
+    assert_eq!(reset(&mut meter, 9), Ok(()));
+    assert_eq!(meter.unended(), 0);
+}
