@@ -44,18 +44,7 @@ pub(super) async fn converse<R: RateLimits>(
             Ok::<_, Infallible>(answer.map(|body| AnswerBody::new(body, turn)))
         }
     });
-    let mut builder = http2::Builder::new(LocalExecutor);
-    builder
-        .auto_date_header(false)
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_WITHIN)
-        .max_concurrent_streams(STREAMS_MAX)
-        .initial_stream_window_size(STREAM_WINDOW_BYTES)
-        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
-        .max_header_list_size(HEAD_BYTES_MAX)
-        .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
-    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    let mut connection = pin!(builder().serve_connection(TokioIo::new(stream), service));
     let mut stop = pin!(async { drop(stopped.changed().await) });
     let (mut timer, mut is_stopped) = (pin!(sleep_until(Instant::now() + PRELUDE)), false);
     // Bytes that had been sent when the client last read enough, while answers wait for it.
@@ -98,4 +87,20 @@ pub(super) async fn converse<R: RateLimits>(
         }
         tracing::debug!(%error, excess = excess.map_or("", Excess::name), "gRPC connection failed");
     }
+}
+
+/// hyper within the listener's bounds.
+fn builder() -> http2::Builder<LocalExecutor> {
+    let mut builder = http2::Builder::new(LocalExecutor);
+    builder
+        .auto_date_header(false)
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_WITHIN)
+        .max_concurrent_streams(STREAMS_MAX)
+        .initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .initial_connection_window_size(CONNECTION_WINDOW_BYTES)
+        .max_header_list_size(HEAD_BYTES_MAX)
+        .max_local_error_reset_streams(Some(LOCAL_RESETS_MAX));
+    builder
 }

@@ -87,7 +87,8 @@ impl UnreadAnswers {
         UnreadAnswers { own: 0, all: Rc::clone(all) }
     }
 
-    /// Takes how many there are now. Returns whether there may be so many.
+    /// Takes how many there are now. Returns whether there may be so many; always if there are none, because closing this
+    /// connection would free nothing.
     pub(super) fn set(&mut self, own: usize) -> bool {
         self.all.set(self.all.get() - self.own + own);
         self.own = own;

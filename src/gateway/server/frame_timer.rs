@@ -94,6 +94,7 @@ impl ReadProgress {
 
 /// Bytes that a client must at least read in each `body_stall` while answers wait for it.
 const PROGRESS_BYTES_MIN: u64 = 16 * 1024;
-/// While memory is short, a client is given up that reads fewer bytes in this time: the same rate, looked at sooner.
+/// While memory is short, a client is given up that reads fewer bytes in this time: the same rate, looked at sooner,
+/// because memory may not last as long as `body_stall`.
 const PROGRESS_LATELY_BYTES_MIN: u64 = 1024;
 const LATELY: Duration = Duration::from_secs(2);

@@ -107,7 +107,7 @@ async fn drive<S: Service>(
             conn.facts.stalled.set(true);
             conn.deadline_passed(metrics::ConnectionDeadline::BodyStall);
         }
-        // Requests that are left have a client that does not read.
+        // Said of requests that are left, because their client does not read.
         ConnectionEnd::Expired(Expiry::GivenUp) => conn.facts.stalled.set(true),
         ConnectionEnd::Expired(Expiry::Head) => conn.late_http2(),
         ConnectionEnd::Done(Ok(()))

@@ -534,7 +534,7 @@ impl Meter {
                 self.refuse(HyperRefusal::TooLarge);
             } else {
                 self.answered += 1;
-                // Nothing follows if the client has taken it back.
+                // Not if the client has taken it back, because nothing follows then.
                 if !unread.is_reset {
                     self.unended.push(head.stream);
                 }
