@@ -205,7 +205,7 @@ const WIDE_TYPES: &[(&str, &str, usize)] = &[
     ("gateway/proxy/attempt/mod.rs", "UpstreamAttempt", 36),
     ("limit/lease/mod.rs", "Lease", 61),
     ("limiter/local/mod.rs", "Table", 35),
-    ("net/wire/http2/meter/mod.rs", "Meter", 40),
+    ("net/wire/http2/meter/mod.rs", "Meter", 43),
     ("policy/counting/mod.rs", "Policy", 44),
     ("tools/migrate/envoy/mod.rs", "Reading", 195),
     ("upstream/pool.rs", "Pool", 36),
