@@ -25,7 +25,7 @@ pub struct Arguments {
     /// Separate limits for each route of the configuration
     #[arg(long)]
     per_route: bool,
-    /// The share of clients that may be refused at least once
+    /// About how many clients each window may refuse at least once, as a share
     #[arg(long, value_name = "SHARE", default_value = "0.1%", value_parser = units::share_ppm)]
     refuse: u32,
 }
@@ -89,7 +89,7 @@ fn shown(suggested: &FitReport, refuse_ppm: u32) -> String {
     }
     let _ = writeln!(
         shown,
-        "# {} over {}; these limits refuse at most {} of the keys at least once",
+        "# {} over {}; each window is chosen to refuse about {} of the keys",
         requests(suggested.requests),
         span(suggested.span_ns),
         units::show_share(refuse_ppm)
