@@ -9,6 +9,7 @@ use std::ops::Range;
 use std::sync::{PoisonError, RwLock};
 
 use crate::printer;
+use base::words;
 use policy::secret::SECRET_ENDINGS;
 pub use policy::secret::{MASK, is_secret_name};
 
@@ -101,7 +102,20 @@ pub(crate) fn line(
         rest = secret.end;
     }
     text += &line[rest..];
-    MaskedLine { text, masked }
+    MaskedLine { text: seen(&text), masked }
+}
+
+/// A text with question marks, as many as it has bytes, for each character that steers a terminal: markers stay in their places.
+/// Controls of one byte are left to what draws the line.
+fn seen(text: &str) -> String {
+    let mut seen = String::with_capacity(text.len());
+    for one in text.chars() {
+        match one.len_utf8() {
+            bytes @ 2.. if words::steers(one) => seen.extend(std::iter::repeat_n('?', bytes)),
+            _ => seen.push(one),
+        }
+    }
+    seen
 }
 
 /// The ranges of a line's secrets: values under secret names, passwords in URLs.
@@ -505,6 +519,12 @@ mod tests {
         assert_eq!(line(text, second, second + 7, []).text, MASK);
         let bind = text.find("bind").expect("it is in the text");
         assert_eq!(line(text, bind, text.len(), []).text, "bind = 1");
+    }
+
+    #[test]
+    fn a_line_steers_no_terminal() {
+        let text = "a = \"\u{9b}31m \u{202e}x\u{feff} \u{e0041}é\"";
+        assert_eq!(line(text, 0, text.len(), []).text, "a = \"??31m ???x??? ????é\"");
     }
 
     #[test]
