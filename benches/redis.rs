@@ -27,7 +27,7 @@ use limiter::global::config::{Login, Server, Topology};
 use limiter::global::{Config, Global};
 use limiter::local::Table;
 use limiter::{Change, ClientAddress, Decision, Done, Fleet, Limiter, Link, Override};
-use metrics::{Metrics, ScrapeFormat};
+use metrics::{Metrics, RequestCounts, ScrapeFormat};
 use policy::Holder;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::{Semaphore, mpsc};
@@ -216,8 +216,10 @@ async fn beside() {
     let sharing = Sharing::new(&quota, 0.05, WhenDown::Local);
     let plan = fleet.plans().id(Plan { policy: "beside".into(), quota, sharing });
     let limiter = Arc::new(Limiter::in_fleet(Table::with_memory(1 << 16), fleet));
-    let metrics = Metrics::new(1).0;
-    let _series: Vec<_> = (0..ROUTES).map(|number| metrics.route(&format!("route-{number}"))).collect();
+    let (metrics, workers) = Metrics::new(1);
+    let routes: Vec<_> = (0..ROUTES).map(|number| metrics.route(&format!("route-{number}"))).collect();
+    let request = RequestCounts { status: 200, duration_ns: 1_234_567, bytes_in: 0, bytes_out: 5_120 };
+    routes.iter().for_each(|route| route.finished(&workers[0], &request));
     let mut took = [const { Vec::new() }; 2];
     let (mut most, mut scraped, mut lent) = (Duration::ZERO, 0, 0);
     for turn in 0..2 * TURNS {
@@ -354,10 +356,13 @@ fn ask_alone(global: &Global, pause: Duration, times: &mpsc::UnboundedSender<Dur
             }),
         );
         number += 1;
-        // A sleep is too long by more than the shortest of the pauses.
         let until = sent + pause;
-        while Instant::now() < until {
-            std::thread::yield_now();
+        while let Some(left) = until.checked_duration_since(Instant::now()).filter(|left| !left.is_zero()) {
+            // Not for all of it, because sleeping takes longer than it says.
+            match left.checked_sub(Duration::from_micros(200)) {
+                Some(most) => thread::sleep(most),
+                None => thread::yield_now(),
+            }
         }
     }
     number as f64 / begin.elapsed().as_secs_f64()
@@ -499,7 +504,7 @@ fn key(number: u64) -> u128 {
 
 /// Spread over a table as the hashes of real keys are.
 fn spread(number: u64) -> u128 {
-    u128::from(number.wrapping_mul(0x9e37_79b9_7f4a_7c15)) << 64 | u128::from(number)
+    (u128::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835)
 }
 
 fn charge(key: Key, quota: Quota, plan: PlanId) -> Charge {
