@@ -83,10 +83,8 @@ pub(crate) fn line(
     };
     masked.extend(known.into_iter().map(|secret| {
         let (start, end) = (secret.start.max(first) - first, secret.end.min(last) - first);
-        let quotes =
-            |bytes: &mut dyn Iterator<Item = &u8>| bytes.take_while(|byte| b"\"'".contains(byte)).count();
-        let start = start + quotes(&mut line.as_bytes()[start..end].iter());
-        start..end - quotes(&mut line.as_bytes()[start..end].iter().rev())
+        let start = end - line[start..end].trim_start_matches(['"', '\'']).len();
+        start..start + line[start..end].trim_end_matches(['"', '\'']).len()
     }));
     masked.retain(|secret| !secret.is_empty() && !is_bare_reference(&line[secret.clone()]));
     masked.sort_by_key(|secret| secret.start);

@@ -24,9 +24,10 @@ struct SecondLook {
     due_ns: u64,
     /// From the answer to the next question, nanoseconds.
     pause_ns: u64,
-    /// What this node has told of since it asked, units.
+    /// What this node has told of since it asked, units, and of how many it admits no more until then.
     told: f64,
-    /// Whether that is so much that it admits no more.
+    told_max: f64,
+    /// Whether it admits no more.
     is_held: bool,
 }
 
@@ -48,11 +49,11 @@ impl SecondLooks {
     }
 
     /// What is left was heard at `now_ns`. Asks again later, if `is_late`.
-    fn heard(&self, key: Key, is_late: bool, is_much: impl Fn(f64) -> bool, now_ns: u64) {
+    fn heard(&self, key: Key, is_late: bool, now_ns: u64) {
         self.0.with(|keys| {
             let Some(look) = keys.get_mut(&key) else { return };
             look.pause_ns = if look.told > 0.0 { LATER_NS } else { look.pause_ns * 3 / 2 };
-            look.is_held = is_much(look.told);
+            look.is_held = look.told >= look.told_max;
             look.due_ns = now_ns + look.pause_ns;
             if !is_late || look.pause_ns > LAST_NS {
                 keys.remove(&key);
@@ -79,14 +80,14 @@ impl Leases {
             if keys.len() >= LOOKS_MAX && !keys.contains_key(&key) {
                 return;
             }
-            let due_ns = now_ns + LATER_NS;
-            let new = SecondLook { plan_id, due_ns, pause_ns: LATER_NS, told: 0.0, is_held: false };
+            let (due_ns, told_max) = (now_ns + LATER_NS, whole / (nodes * HELD));
+            let new = SecondLook { plan_id, due_ns, pause_ns: LATER_NS, told: 0.0, told_max, is_held: false };
             let look = keys.entry(key).or_insert(new);
             if look.due_ns != u64::MAX {
                 (look.due_ns, look.pause_ns) = (look.due_ns.min(due_ns), LATER_NS);
             }
             look.told += units;
-            look.is_held |= is_much(look.told, nodes, whole);
+            look.is_held |= look.told >= look.told_max;
         });
     }
 
@@ -97,11 +98,10 @@ impl Leases {
         }
         for (key, plan_id) in self.table.looks.take_due(now_ns) {
             let Some(plan) = self.fleet.plans.get(plan_id) else {
-                self.table.looks.heard(key, false, |_| false, now_ns);
+                self.table.looks.heard(key, false, now_ns);
                 continue;
             };
-            let (plan, nodes) = (plan.into_owned(), f64::from(self.fleet.nodes()));
-            let whole = plan.quota.capacity() as f64;
+            let plan = plan.into_owned();
             let op = match plan.sharing.is_exact() {
                 true => Op::Peek(ExactCharge { key, plan, cost: 0, shadow: false, count_denied: false }),
                 false => Op::Renew(Renewal::report(key, plan, 0.0)),
@@ -109,7 +109,7 @@ impl Leases {
             let leases = Arc::clone(self);
             let done = move |answer, at_ns| {
                 let is_late = !leases.fleet.link.is_quick(key);
-                leases.table.looks.heard(key, is_late, |told| is_much(told, nodes, whole), at_ns);
+                leases.table.looks.heard(key, is_late, at_ns);
                 let _ = leases.table.change_known(key, |under, share| match answer {
                     Ok(Reply::Peeked(left)) if under == plan_id => {
                         share.hear(left.remaining, left.reset_ns, now_ns);
@@ -121,11 +121,6 @@ impl Leases {
             self.fleet.link.send(op, Box::new(done));
         }
     }
-}
-
-/// Whether a node that has told of so many units admits no more until it has asked.
-fn is_much(told: f64, nodes: f64, whole: f64) -> bool {
-    told * nodes * HELD >= whole
 }
 
 /// A node admits no more once it has told of its even part of the limit, divided by this.

@@ -30,7 +30,6 @@ impl UpstreamLimit {
         if !headers.keys().any(|name| is_limit(name.as_str())) {
             return None;
         }
-        let listed = headers.get(RATELIMIT).and_then(|_| UpstreamLimit::in_list(headers));
         let three = |[limit, remaining, reset]: [HeaderName; 3]| {
             let reset = headers.get(reset).and_then(|reset| seconds_until(reset, unix_seconds));
             Some(UpstreamLimit {
@@ -41,7 +40,7 @@ impl UpstreamLimit {
             })
         };
         // Of equals the one that needs no item of its own.
-        [listed, three(X_RATELIMIT), three(DRAFT_RATELIMIT)]
+        [UpstreamLimit::in_list(headers), three(X_RATELIMIT), three(DRAFT_RATELIMIT)]
             .into_iter()
             .flatten()
             .min_by_key(|left| left.remaining)
