@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::*;
+use limit::lease_messages::Renewal;
 
 /// The way to a Redis that is a round trip away, from all nodes.
 struct Far {
@@ -394,6 +395,35 @@ fn requests_of_many_units_get_what_one_exact_limit_gives() {
                 let share = if limit / u64::from(nodes) < 10 { 0.06 } else { 0.025 };
                 let name = format!("{algorithm:?} {limit}/s, {nodes} nodes, costs to {most}, {load}");
                 assert!((got - 1.0).abs() <= share, "{name}: {got:.3} of {right}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_changed_limit_is_looked_at_under_its_new_plan_alone() {
+    for overshoot in [0.0, 0.05] {
+        let [old, new] = [200, 400].map(|limit| quota(Algorithm::TokenBucket, limit, 3_600, limit));
+        let mut scene = Scene::new(2, old, overshoot, WhenDown::Local, 6, 2);
+        for node in 0..2 {
+            (0..200).for_each(|_| scene.ask((node, 1)));
+        }
+        (0..400).for_each(|_| scene.step());
+        for (node, charge) in scene.nodes.iter().zip(&mut scene.charges) {
+            let fleet = node.fleet().expect("a fleet's node");
+            let sharing = Sharing::new(&new, overshoot, WhenDown::Local);
+            let plan = fleet.plans().id(Plan { policy: "p".into(), quota: new, sharing });
+            node.table().declare([new, new.share_of(fleet.nodes())]);
+            *charge = Charge { plan: Some(plan), quota: new, ..*charge };
+        }
+        (0..2).for_each(|node| scene.ask((node, 1)));
+        (0..100).for_each(|_| scene.step());
+        for _ in 0..10_000 {
+            scene.step();
+            for (_, op, _) in &*scene.far.there.lock().expect("no test panics here") {
+                if let Op::Peek(ExactCharge { plan, .. }) | Op::Renew(Renewal { plan, .. }) = op {
+                    assert_eq!(plan.quota, new, "{overshoot}");
+                }
             }
         }
     }

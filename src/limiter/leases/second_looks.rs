@@ -86,6 +86,7 @@ impl Leases {
             if look.due_ns != u64::MAX {
                 (look.due_ns, look.pause_ns) = (look.due_ns.min(due_ns), LATER_NS);
             }
+            (look.plan_id, look.told_max) = (plan_id, told_max);
             look.told += units;
             look.is_held |= look.told >= look.told_max;
         });
@@ -97,7 +98,9 @@ impl Leases {
             return;
         }
         for (key, plan_id) in self.table.looks.take_due(now_ns) {
-            let Some(plan) = self.fleet.plans.get(plan_id) else {
+            // Under a plan that has been replaced, the question would bring its limit back.
+            let is_current = self.table.change_known(key, |under, _| under == plan_id) == Some(true);
+            let Some(plan) = self.fleet.plans.get(plan_id).filter(|_| is_current) else {
                 self.table.looks.heard(key, false, now_ns);
                 continue;
             };
